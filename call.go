@@ -1,0 +1,369 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Execute calls fn, at most once, if the circuit of key lets it, and counts
+// what came of it. It returns fn's own error, unchanged; a *RejectedError if fn
+// was not called; or, depending on Config.OnStoreError, a *StoreError.
+//
+// fn's context is ctx, with the deadline of Policy.CallTimeout if there is one.
+// If fn panics or ends its goroutine, that is a Failure, and the panic goes on
+// as it was. A ctx that is done already is handed to fn all the same; what fn
+// makes of it says nothing of the dependency. So does a call that fails after
+// its caller cancelled ctx, whatever its error.
+func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Context) error) error {
+	if fn == nil {
+		return configError("Execute %.32q: fn is nil", key)
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c, err := b.admit(ctx, key)
+	if err == nil {
+		return c.run(ctx, fn)
+	}
+	if b.cfg.Fallback != nil && errors.Is(err, ErrStore) {
+		return b.fallback(ctx, c, fn, err)
+	}
+	return err
+}
+
+// Do is Execute for a function with a value: it returns what fn returned, both.
+// The value is T's zero value if fn was not called.
+func Do[T any](ctx context.Context, b *Breaker, key string, fn func(context.Context) (T, error)) (v T, err error) {
+	if fn == nil {
+		return v, configError("Do %.32q: fn is nil", key)
+	}
+	err = b.Execute(ctx, key, func(ctx context.Context) (err error) {
+		v, err = fn(ctx)
+		return err
+	})
+	return v, err
+}
+
+// DoWithFallback is Do with something else to offer when there is an error,
+// whether fn returned it or was not called: fallback gets the error, and what
+// it returns is returned. If it fails too, the error matches both.
+func DoWithFallback[T any](ctx context.Context, b *Breaker, key string,
+	fn func(context.Context) (T, error), fallback func(context.Context, error) (T, error)) (T, error) {
+	if fallback == nil {
+		var zero T
+		return zero, configError("DoWithFallback %.32q: fallback is nil", key)
+	}
+	v, err := Do(ctx, b, key, fn)
+	if err == nil {
+		return v, nil
+	}
+	v, second := fallback(ctx, err)
+	if second == nil || errors.Is(second, err) {
+		return v, second
+	}
+	return v, fmt.Errorf("%w (fallback after: %w)", second, err)
+}
+
+// Allow is Execute in two steps, for calls that are not one function. It
+// returns a Call, on which Done must be called, or the error that Execute
+// would return. Config.Fallback has no part in it. A probe on which Done is
+// never called holds its slot until Policy.ProbeLease is over.
+func (b *Breaker) Allow(ctx context.Context, key string) (*Call, error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c, err := b.admit(ctx, key)
+	if errors.Is(err, ErrStore) && b.cfg.Fallback != nil {
+		err = c.withoutStore(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	allowed := &Call{call: c, outer: ctx}
+	allowed.inner = allowed.call.enter(ctx)
+	return allowed, nil
+}
+
+// A Call is the leave to make one call, given by Allow.
+type Call struct {
+	call         call
+	outer, inner context.Context
+	done         atomic.Bool
+}
+
+// Context returns the context to make the call with: Allow's, with the
+// deadline of Policy.CallTimeout if there is one. Done ends it.
+func (c *Call) Context() context.Context { return c.inner }
+
+// Done says how the call went; nil is a Success. The first time counts, any
+// other is a no-op.
+func (c *Call) Done(err error) {
+	if c.done.CompareAndSwap(false, true) {
+		c.call.leave(c.outer, true, err)
+	}
+}
+
+// A call is one call under way.
+type call struct {
+	b      *Breaker
+	key    string
+	policy *Policy
+	permit Permit
+	local  *MemoryStore // whose permit it is, if FailLocal took over
+	free   bool         // it has no permit, and nothing is counted
+	dead   bool         // its context was done before it began
+	timed  bool
+	began  time.Time
+	cancel context.CancelFunc
+}
+
+var errNotReturned = errors.New("the call panicked or ended its goroutine")
+
+// admit asks for leave to make a call.
+func (b *Breaker) admit(ctx context.Context, key string) (call, error) {
+	p, err := b.policyOf(key)
+	c := call{b: b, key: key, policy: p, dead: ctx.Err() != nil}
+	switch {
+	case err != nil:
+		return c, err
+	case b.memory != nil:
+		err = c.acquireFrom(b.memory)
+	default:
+		err = c.acquire(ctx)
+	}
+	if err == nil {
+		return c, nil
+	}
+	if rejected, ok := err.(*RejectedError); ok {
+		return c, c.reject(rejected)
+	}
+	if errors.Is(err, ErrStore) && b.cfg.Fallback == nil {
+		err = c.withoutStore(err)
+	}
+	return c, err
+}
+
+func (b *Breaker) policyOf(key string) (*Policy, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	return b.policies.of(key)
+}
+
+// acquireFrom asks a MemoryStore, whose steps neither block nor fail.
+func (c *call) acquireFrom(m *MemoryStore) (err error) {
+	if generation, ok := m.admit(c.key); ok {
+		c.permit = Permit{Generation: generation}
+		return nil
+	}
+	ticket := c.b.notes.begin()
+	c.permit, err = m.acquire(c.b.cfg.Instance, c.key, c.policy)
+	c.b.notes.end(ticket, c.permit.Transitions...)
+	return err
+}
+
+// acquire asks the store in a bounded step.
+func (c *call) acquire(ctx context.Context) error {
+	b, key, p := c.b, c.key, c.policy
+	var got struct { // apart from c, which a late step must not keep
+		permit   Permit
+		rejected *RejectedError
+	}
+	err := b.outage.ask(withInstance(ctx, b.cfg.Instance), step{
+		op: "acquire", key: key, limit: b.cfg.StoreTimeout,
+		do: func(ctx context.Context) (err error) {
+			ticket := b.notes.begin()
+			defer func() { b.notes.end(ticket, got.permit.Transitions...) }()
+			got.permit, err = b.store.Acquire(ctx, key, *p)
+			if errors.As(err, &got.rejected) {
+				return nil
+			}
+			return err
+		},
+		late: func() {
+			if got.permit.Probe != "" { // nobody will make this probe
+				b.report(context.Background(), key, p, got.permit, Result{Outcome: Ignored})
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if got.rejected != nil {
+		return got.rejected
+	}
+	c.permit = got.permit
+	return nil
+}
+
+// reject returns the rejection, unless the policy only pretends.
+func (c *call) reject(err *RejectedError) error {
+	if c.policy.Shadow {
+		c.free = true
+		return nil
+	}
+	if o := c.b.cfg.Observer; o != nil {
+		c.b.notes.guarded(func() { o.Rejected(c.key, err) })
+	}
+	return err
+}
+
+// withoutStore does what OnStoreError says.
+func (c *call) withoutStore(storeErr error) error {
+	switch c.b.cfg.OnStoreError {
+	case FailClosed:
+		return storeErr
+	case FailLocal:
+		c.local = c.b.outage.fallbackStore()
+		err := c.acquireFrom(c.local)
+		if rejected, ok := err.(*RejectedError); ok {
+			return c.reject(rejected)
+		}
+		return err
+	default:
+		c.free = true
+		return nil
+	}
+}
+
+// fallback has Config.Fallback decide about the call c that found no store.
+func (b *Breaker) fallback(ctx context.Context, c call, fn func(context.Context) error, storeErr error) error {
+	c.free = true
+	var used atomic.Bool
+	run := func(ctx context.Context) error {
+		if !used.CompareAndSwap(false, true) {
+			return configError("Fallback %.32q: run was called before", c.key)
+		}
+		return c.run(ctx, fn)
+	}
+	return b.cfg.Fallback(ctx, c.key, run, storeErr)
+}
+
+// run makes the call. Nothing is recovered: a panic goes on as it was.
+func (c *call) run(ctx context.Context, fn func(context.Context) error) (err error) {
+	inner, returned := c.enter(ctx), false
+	defer func() { c.leave(ctx, returned, err) }()
+	err = fn(inner)
+	returned = true
+	return err
+}
+
+// enter begins the call and returns the context to make it with.
+func (c *call) enter(ctx context.Context) context.Context {
+	if c.policy.CallTimeout > 0 {
+		ctx, c.cancel = context.WithTimeout(ctx, c.policy.CallTimeout)
+	}
+	if c.timed = c.b.timed || c.policy.SlowRate > 0; c.timed {
+		c.began = time.Now()
+	}
+	return ctx
+}
+
+// leave settles the call.
+func (c *call) leave(ctx context.Context, returned bool, err error) {
+	var elapsed time.Duration
+	if c.timed {
+		elapsed = time.Since(c.began)
+	}
+	v := Verdict{Outcome: Success}
+	if !returned {
+		v, err = Verdict{Outcome: Failure}, errNotReturned
+	} else if err != nil {
+		v = c.judge(ctx, err)
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if o := c.b.cfg.Observer; o != nil {
+		c.b.notes.guarded(func() { o.CallDone(c.key, v.Outcome, elapsed) })
+	}
+	if c.free {
+		return
+	}
+	r := Result{Outcome: v.Outcome, Elapsed: elapsed, RetryAfter: v.RetryAfter,
+		Instance: c.b.cfg.Instance, later: &c.b.background}
+	if v.Outcome == Failure {
+		r.Error = errorText(err)
+	}
+	switch {
+	case c.local != nil:
+		c.reportTo(c.local, r)
+	case c.b.memory != nil:
+		c.reportTo(c.b.memory, r)
+	default:
+		c.b.report(ctx, c.key, c.policy, c.permit, r)
+	}
+}
+
+// judge says what an error tells of the dependency. A mark on the error comes
+// first, then the caller's own doing, then the Classifier.
+func (c *call) judge(ctx context.Context, err error) (v Verdict) {
+	if mark := marked(err); mark != Undecided {
+		return Verdict{Outcome: mark}
+	}
+	if c.dead || errors.Is(ctx.Err(), context.Canceled) || neverMade(err) {
+		return Verdict{Outcome: Ignored}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.b.cfg.Logger.Error("breaker: the Classifier panicked", "key", c.key, "panic", p)
+			v = Verdict{Outcome: Failure}
+		}
+	}()
+	v = c.b.classifier.Classify(err)
+	if v.Outcome != Success && v.Outcome != Ignored {
+		v.Outcome = Failure
+	}
+	return v
+}
+
+// neverMade reports whether err comes from a Breaker within fn that did not let
+// the call through.
+func neverMade(err error) bool {
+	return errors.Is(err, ErrOpen) || errors.Is(err, ErrBusy) || errors.Is(err, ErrStore) || errors.Is(err, ErrConfig)
+}
+
+// reportTo reports to a MemoryStore.
+func (c *call) reportTo(m *MemoryStore, r Result) {
+	if r.Outcome == Success && m.unmoved(c.key, c.policy, &c.permit) {
+		return
+	}
+	ticket := c.b.notes.begin()
+	if t := m.report(c.key, c.policy, c.permit, r); t != nil {
+		c.b.notes.end(ticket, *t)
+		return
+	}
+	c.b.notes.end(ticket)
+}
+
+// report reports to the store in a bounded step that the caller's end does not
+// cut short. What the store makes of it is not the caller's concern.
+func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, r Result) {
+	tell := b.store.Report
+	if b.redis != nil {
+		if !b.redis.mustTell(key, p, &pm, &r) {
+			return
+		}
+		tell = b.redis.tell
+	}
+	_ = b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
+		op: "report", key: key, limit: b.cfg.StoreTimeout,
+		do: func(ctx context.Context) error {
+			return b.noting(func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
+		},
+	})
+}
+
+// errorText is err's text, cut to what is kept. An error whose Error method
+// panics has none.
+func errorText(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose Error method panicked", err)
+		}
+	}()
+	return clip(err.Error())
+}

@@ -1,0 +1,9 @@
+-- hear takes in what a process knows, and settles what is due. It makes no record
+-- of a circuit that has none.
+--
+-- Reply: the transition made, if any.
+
+local due = advance()
+if not c.fresh and c.override == '' and c.state == 'closed' then hear() end
+save()
+return { due }

@@ -1,0 +1,244 @@
+package breaker
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An Observer is told what a Breaker does: what metrics, logs and alerts hang
+// on. Its methods are called concurrently. Embed NopObserver to implement the
+// ones you need; later versions may add methods. A panic in one is logged and
+// goes no further.
+type Observer interface {
+	// CallDone and Rejected run on the caller's goroutine, once fn has
+	// returned or instead of it: they should take no longer than a counter
+	// does. elapsed is fn's own time.
+	CallDone(key string, o Outcome, elapsed time.Duration)
+	Rejected(key string, err *RejectedError)
+
+	// The others run on a goroutine of their own, one at a time, in order for
+	// each key; they may block, and delay no call. Of all the processes that
+	// share a circuit, only the one that made a transition hears of it.
+	Transitioned(t Transition)
+	StoreDegraded(err error)           // the store failed; what follows is by Config.OnStoreError
+	StoreRecovered(down time.Duration) // it is back, after so long
+}
+
+// NopObserver does nothing. Embed it in an Observer of your own.
+type NopObserver struct{}
+
+func (NopObserver) CallDone(string, Outcome, time.Duration) {}
+func (NopObserver) Rejected(string, *RejectedError)         {}
+func (NopObserver) Transitioned(Transition)                 {}
+func (NopObserver) StoreDegraded(error)                     {}
+func (NopObserver) StoreRecovered(time.Duration)            {}
+
+// Observers joins several into one, called in order. nil ones are left out.
+func Observers(all ...Observer) Observer {
+	return observers(slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil }))
+}
+
+type observers []Observer
+
+func (all observers) CallDone(key string, o Outcome, elapsed time.Duration) {
+	for _, each := range all {
+		each.CallDone(key, o, elapsed)
+	}
+}
+
+func (all observers) Rejected(key string, err *RejectedError) {
+	for _, each := range all {
+		each.Rejected(key, err)
+	}
+}
+
+func (all observers) Transitioned(t Transition) {
+	for _, each := range all {
+		each.Transitioned(t)
+	}
+}
+
+func (all observers) StoreDegraded(err error) {
+	for _, each := range all {
+		each.StoreDegraded(err)
+	}
+}
+
+func (all observers) StoreRecovered(down time.Duration) {
+	for _, each := range all {
+		each.StoreRecovered(down)
+	}
+}
+
+// A notifier brings notices to the Observer on a goroutine that lives as long
+// as there are any, in order for each key, and never under a lock.
+//
+// Two store operations of this process may make transitions of one circuit and
+// come back in the other order. So a transition waits until every operation
+// that was under way when it arrived is over: one that began later can only
+// have made a later generation.
+type notifier struct {
+	observer Observer // nil: nobody to tell
+	logger   *slog.Logger
+
+	mu      sync.Mutex
+	ticket  uint64              // the next operation's
+	active  map[uint64]struct{} // operations under way
+	waiting []waitingTransition
+	ready   []func()      // notices to bring, in order
+	idle    chan struct{} // closed when the goroutine that brings them has ended; nil: none runs
+}
+
+type waitingTransition struct {
+	Transition
+	before uint64 // operations with a lower ticket may still come with an earlier one
+}
+
+// begin marks the start of an operation that may make transitions.
+func (n *notifier) begin() (ticket uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ticket = n.ticket
+	n.ticket++
+	if n.active == nil {
+		n.active = make(map[uint64]struct{})
+	}
+	n.active[ticket] = struct{}{}
+	return ticket
+}
+
+// end marks the end of an operation, and hands in what it made.
+func (n *notifier) end(ticket uint64, made ...Transition) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.active, ticket)
+	if n.observer == nil {
+		return
+	}
+	for _, t := range made {
+		n.waiting = append(n.waiting, waitingTransition{t, n.ticket})
+	}
+	if len(n.waiting) > 0 {
+		n.release()
+	}
+}
+
+// release readies the transitions that nothing earlier can precede any more.
+// It requires n.mu.
+func (n *notifier) release() {
+	first := n.ticket
+	for ticket := range n.active {
+		first = min(first, ticket)
+	}
+	// A key's transitions up to the latest that need not wait go together:
+	// those with a lower generation have arrived too.
+	upTo := make(map[string]uint64)
+	for _, w := range n.waiting {
+		if w.before <= first {
+			upTo[w.Key] = max(upTo[w.Key], w.Generation)
+		}
+	}
+	var due []Transition
+	n.waiting = slices.DeleteFunc(n.waiting, func(w waitingTransition) bool {
+		limit, ok := upTo[w.Key]
+		if ok && w.Generation <= limit {
+			due = append(due, w.Transition)
+			return true
+		}
+		return false
+	})
+	slices.SortStableFunc(due, func(a, b Transition) int { return cmp.Compare(a.Generation, b.Generation) })
+	for _, t := range due {
+		n.bring(func() { n.observer.Transitioned(t) })
+	}
+}
+
+func (n *notifier) degraded(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bring(func() { n.observer.StoreDegraded(err) })
+}
+
+func (n *notifier) recovered(down time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bring(func() { n.observer.StoreRecovered(down) })
+}
+
+// bring queues a notice, and sees to it that it is brought. It requires n.mu.
+func (n *notifier) bring(notice func()) {
+	if n.observer == nil {
+		return
+	}
+	n.ready = append(n.ready, notice)
+	if n.idle == nil {
+		n.start()
+	}
+}
+
+// start starts the goroutine that brings notices. It requires n.mu.
+func (n *notifier) start() {
+	n.idle = make(chan struct{})
+	go n.work(n.idle)
+}
+
+func (n *notifier) work(idle chan struct{}) {
+	defer close(idle)
+	// An Observer may end its goroutine, as a failed test does; the notices
+	// that are left then need another one.
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.idle = nil
+		if len(n.ready) > 0 {
+			n.start()
+		}
+	}()
+	for {
+		notice := n.next()
+		if notice == nil {
+			return
+		}
+		n.guarded(notice)
+	}
+}
+
+func (n *notifier) next() (notice func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.ready) > 0 {
+		notice, n.ready = n.ready[0], n.ready[1:]
+	}
+	return notice
+}
+
+// guarded calls the observer and logs a panic of it.
+func (n *notifier) guarded(call func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			n.logger.Error("breaker: an Observer panicked", "panic", v)
+		}
+	}()
+	call()
+}
+
+// wait returns once all notices have been brought, or false when the time is up.
+func (n *notifier) wait(limit time.Duration) bool {
+	n.mu.Lock()
+	idle := n.idle
+	n.mu.Unlock()
+	if idle == nil {
+		return true
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,209 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A StoreErrorPolicy says what becomes of a call while the store fails.
+type StoreErrorPolicy uint8
+
+const (
+	// FailOpen makes the call unprotected. The default: a store that fails
+	// must not take its users down.
+	FailOpen StoreErrorPolicy = iota
+
+	// FailClosed returns the *StoreError and does not make the call.
+	FailClosed
+
+	// FailLocal protects the call with circuits private to this process,
+	// which begin closed and are forgotten once the store is back.
+	FailLocal
+)
+
+// How long a store that failed is left alone.
+const (
+	minRest = 100 * time.Millisecond
+	maxRest = 5 * time.Second
+)
+
+var (
+	errResting = errors.New("the store failed a moment ago and is left alone")
+	errTooSlow = errors.New("the store did not answer within StoreTimeout")
+)
+
+// An outage keeps calls from waiting for a store that fails. After a failure
+// the store is left alone for a while that doubles from minRest to maxRest;
+// then one caller at a time tries it, until one gets an answer.
+type outage struct {
+	notes  *notifier
+	logger *slog.Logger
+
+	// down is false while the store is well: then a call need look at nothing
+	// else. It is written under mu.
+	down atomic.Bool
+
+	mu     sync.Mutex
+	since  time.Time
+	rest   time.Duration
+	next   time.Time // when the store may be tried again
+	trying bool
+	local  *MemoryStore // of FailLocal; nil while the store is well
+}
+
+// enter reports whether the store may be asked, and whether that is a trial of
+// one that failed. Each enter that may is followed by one leave.
+func (o *outage) enter() (trial, ok bool) {
+	if !o.down.Load() {
+		return false, true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.down.Load() {
+		return false, true
+	}
+	if o.trying || time.Now().Before(o.next) {
+		return false, false
+	}
+	o.trying = true
+	return true, true
+}
+
+// leave says how it went. What began before the store failed says nothing
+// about how it is now.
+func (o *outage) leave(trial bool, err error) {
+	// An unreadable record is one circuit's trouble, not the store's.
+	failed := err != nil && !errors.Is(err, errRecord)
+	if !trial && !failed {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case trial && !failed:
+		o.end()
+	case trial:
+		o.trying = false
+		o.rest = min(2*o.rest, maxRest)
+		o.next = time.Now().Add(o.rest)
+	case !o.down.Load():
+		o.since, o.rest = time.Now(), minRest
+		o.next = o.since.Add(minRest)
+		o.down.Store(true)
+		o.logger.Warn("breaker: store degraded", "error", err)
+		o.notes.degraded(err)
+	}
+}
+
+// end requires o.mu.
+func (o *outage) end() {
+	o.trying, o.local = false, nil
+	o.down.Store(false)
+	down := time.Since(o.since)
+	o.logger.Info("breaker: store recovered", "down", down)
+	o.notes.recovered(down)
+}
+
+// fallbackStore returns the circuits of FailLocal for this outage.
+func (o *outage) fallbackStore() *MemoryStore {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.local == nil {
+		o.local = NewMemoryStore(MemoryConfig{})
+	}
+	return o.local
+}
+
+// A step is one request to the store. It is bounded by limit even where the
+// store does not heed its context: then its goroutine stays behind until the
+// store lets go of it.
+type step struct {
+	op, key string
+	limit   time.Duration
+	do      func(context.Context) error
+
+	// late, if set, undoes what do did after nobody waited for it any more.
+	late func()
+}
+
+// ask takes a step, unless the store is being left alone.
+func (o *outage) ask(ctx context.Context, s step) error {
+	trial, ok := o.enter()
+	if !ok {
+		return &StoreError{s.op, s.key, errResting}
+	}
+	return s.run(ctx, func(err error) { o.leave(trial, err) })
+}
+
+// run takes the step. It returns nil, the error of a ctx that ended meanwhile,
+// or a *StoreError. judge is called once, with how the store did: a caller that
+// can't wait is no sign of a store that fails.
+func (s *step) run(ctx context.Context, judge func(error)) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
+	done := make(chan error) // not buffered: do's end is taken, or it is late
+	gone := make(chan struct{})
+	go func() {
+		defer cancel()
+		err := s.guarded(bounded)
+		if err != nil && bounded.Err() != nil {
+			err = fmt.Errorf("%w: %v", errTooSlow, err)
+		}
+		select {
+		case done <- err:
+		case <-gone:
+			s.undo(err)
+		}
+	}()
+
+	callerDone := ctx.Done()
+	if ctx.Err() != nil {
+		callerDone = nil // fn is to see for itself
+	}
+	wait := func(callerDone <-chan struct{}) (err error, answered bool) {
+		select {
+		case err := <-done:
+			return err, true
+		case <-callerDone:
+			return ctx.Err(), false
+		case <-bounded.Done():
+			return errTooSlow, true
+		}
+	}
+	err, answered := wait(callerDone)
+	if !answered {
+		go func() {
+			late, _ := wait(nil)
+			close(gone)
+			judge(late)
+			s.undo(late)
+		}()
+		return err
+	}
+	close(gone)
+	judge(err)
+	if err != nil {
+		return &StoreError{s.op, s.key, err}
+	}
+	return nil
+}
+
+// undo undoes what do did, if it did it.
+func (s *step) undo(err error) {
+	if err == nil && s.late != nil {
+		s.late()
+	}
+}
+
+func (s *step) guarded(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the store panicked: %v", v)
+		}
+	}()
+	return s.do(ctx)
+}

@@ -1,0 +1,365 @@
+package breaker
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisConfig configures a RedisStore; its zero value will do.
+type RedisConfig struct {
+	// Prefix begins the name of every key in Redis. Default "breaker". The
+	// circuit "stripe" is then breaker:{stripe}, its history
+	// breaker:{stripe}:log, and breaker:names has the names of all. Braces
+	// in it are escaped: it can't change which slot of a Cluster a key is in.
+	Prefix string
+
+	// MaxStaleness is how old what a call acts on may be. It is read and kept,
+	// but every call is strict at present: it reads the circuit itself.
+	// Default 100ms; negative: strict.
+	MaxStaleness time.Duration
+
+	// Settle is how long a rule that several processes' reports met together
+	// must stay met before the circuit opens: time in which a process that had
+	// successes says so. A rule that one process's failures meet alone opens
+	// at once. Default 150ms; negative: every rule opens at once, as it may
+	// where a single process uses the store.
+	Settle time.Duration
+}
+
+// A RedisStore keeps circuits in Redis, where every process that uses the same
+// server and Prefix shares them. It needs Redis 6.2 or later, or Valkey, and
+// works over a single server, Sentinel and Cluster.
+//
+// A call on a healthy circuit is one read, HMGET, and nothing more; every
+// other decision is one script, on the server's clock. No command of it is
+// sent twice by the client, whatever its retry setting, except for reads.
+//
+// The client stays the caller's, to configure and to close. The time that a
+// step may take is bounded by Config.StoreTimeout, not by the client.
+type RedisStore struct {
+	client  redis.UniversalClient
+	prefix  string
+	settle  time.Duration
+	process string // unique to this store: whose evidence, whose probe
+	seq     atomic.Uint64
+	ledgers *table[ledger]
+	scripts scripts
+
+	namesMu sync.Mutex
+	names   map[string]struct{} // in use here and not yet said
+}
+
+var (
+	_ Store      = (*RedisStore)(nil)
+	_ Controller = (*RedisStore)(nil)
+	_ Lister     = (*RedisStore)(nil)
+	_ Historian  = (*RedisStore)(nil)
+)
+
+// maxLedgers bounds what one process remembers of circuits. Past it, one that
+// remembers no streak is forgotten.
+const maxLedgers = 100_000
+
+// NewRedisStore returns a store over client. It sends nothing yet. New refuses
+// a store whose client is nil.
+func NewRedisStore(client redis.UniversalClient, cfg RedisConfig) *RedisStore {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "breaker"
+	}
+	setDefault(&cfg.Settle, 150*time.Millisecond)
+	return &RedisStore{
+		client:  client,
+		prefix:  escape(strings.TrimSuffix(cfg.Prefix, ":")) + ":",
+		settle:  max(cfg.Settle, 0),
+		process: strconv.FormatUint(rand.Uint64(), 36),
+		ledgers: newTable(maxLedgers, (*ledger).idle),
+		scripts: luaScripts,
+		names:   make(map[string]struct{}),
+	}
+}
+
+// ledger returns what this process remembers of key; where there is no room, a
+// new memory that nobody will find again.
+func (s *RedisStore) ledger(key string) *ledger {
+	if l := s.ledgers.add(key, func() *ledger { return new(ledger) }); l != nil {
+		return l
+	}
+	return new(ledger)
+}
+
+// id names one message or one probe, uniquely in the whole fleet.
+func (s *RedisStore) id() string {
+	return s.process + "-" + strconv.FormatUint(s.seq.Add(1), 36)
+}
+
+// Acquire implements Store. A circuit that was healthy when last read is read;
+// one that was not is decided on by the script straight away.
+func (s *RedisStore) Acquire(ctx context.Context, key string, p Policy) (Permit, error) {
+	l := s.ledger(key)
+	if l.healthy() {
+		head, err := s.readHead(ctx, key)
+		if err != nil {
+			return Permit{}, err
+		}
+		l.saw(head.generation, head.recorded, head.closed)
+		if head.closed {
+			return Permit{Generation: head.generation, streak: head.streak}, nil
+		}
+	}
+	return s.decide(ctx, key, &p, l)
+}
+
+// decide has the script decide.
+func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledger) (Permit, error) {
+	id := s.id()
+	reply, err := s.run(ctx, s.scripts.acquire, s.keys(key), s.args(ctx, p, l, id))
+	if err != nil {
+		return Permit{}, err
+	}
+	if len(reply) < 5 {
+		return Permit{}, garbled("acquire", reply)
+	}
+	verdict, generation := reply[0], parseUint(reply[1])
+	left := time.Duration(parseInt(reply[2])) * time.Millisecond
+	l.saw(generation, true, verdict == "run")
+	pm := Permit{Generation: generation, streak: parseUint(reply[4])}
+	for _, text := range reply[5:] {
+		pm.Transitions = append(pm.Transitions, decodeTransition(text, key, InstanceOf(ctx)))
+	}
+	switch verdict {
+	case "run":
+	case "probe":
+		pm.Probe = id
+	case "forced":
+		pm.Forced = true
+	case "open":
+		return pm, &RejectedError{Key: key, State: StateOpen, RetryAfter: left, LastError: reply[3]}
+	case "busy":
+		return pm, &RejectedError{Key: key, State: StateHalfOpen, RetryAfter: left, LastError: reply[3]}
+	default:
+		return pm, garbled("acquire", reply)
+	}
+	return pm, nil
+}
+
+// Report implements Store. A success costs no command, unless it was a probe,
+// or slow under a SlowRate, or ends a streak that the circuit showed.
+func (s *RedisStore) Report(ctx context.Context, key string, p Policy, pm Permit, r Result) (*Transition, error) {
+	if !s.mustTell(key, &p, &pm, &r) {
+		return nil, nil
+	}
+	return s.tell(ctx, key, p, pm, r)
+}
+
+// mustTell remembers a result and reports whether the server must hear of it.
+func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool {
+	l, now := s.ledger(key), time.Now()
+	if l.unnamed(now, namesEvery) {
+		s.say(key, r.later)
+	}
+	switch {
+	case pm.Forced:
+		return false
+	case pm.Probe != "":
+		return true
+	case r.Outcome == Failure:
+		l.failed(pm.Generation)
+		return true
+	case r.Outcome != Success:
+		return false
+	}
+	if l.success(pm, now) || p.slow(r.Elapsed) {
+		return true
+	}
+	if p.rates() && l.tally(pm.Generation, now, p.Window) {
+		s.tellLater(key, p, l, r.later)
+	}
+	return false
+}
+
+// tell reports a result to the server.
+func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, r Result) (*Transition, error) {
+	l := s.ledger(key)
+	args := append(s.args(withInstance(ctx, r.Instance), &p, l, s.id()),
+		pm.Generation, pm.Probe, r.Outcome.String(), btoi(p.slow(r.Elapsed)), p.retryAfter(r.RetryAfter), r.Error)
+	reply, err := s.run(ctx, s.scripts.report, s.keys(key), args)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) < 2 {
+		return nil, garbled("report", reply)
+	}
+	if settles := parseInt(reply[0]); settles >= 0 {
+		s.settleLater(key, &p, time.Duration(settles)*time.Millisecond, r.later)
+	}
+	if reply[1] == "1" { // a new record: its name may have been lost with an old one
+		s.say(key, r.later)
+	}
+	return s.transition(reply[2:], key, r.Instance), nil
+}
+
+// Snapshot implements Store.
+func (s *RedisStore) Snapshot(ctx context.Context, key string, p Policy) (Snapshot, error) {
+	c, now, err := s.load(ctx, key)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	snap := c.Snapshot(Moment{Now: now, Settle: s.settle, Evidence: &Evidence{}, Jitter: 0.5}, p)
+	snap.Key = key
+	return snap, nil
+}
+
+// Force implements Controller.
+func (s *RedisStore) Force(ctx context.Context, key string, p Policy, o Override) (*Transition, error) {
+	return s.steer(ctx, key, &p, "force", o.By, o.State.String(), millis(o.For), o.Reason)
+}
+
+// ClearOverride implements Controller.
+func (s *RedisStore) ClearOverride(ctx context.Context, key string, p Policy, by string) (*Transition, error) {
+	return s.steer(ctx, key, &p, "clear", by, "", 0, "")
+}
+
+// Reset implements Controller.
+func (s *RedisStore) Reset(ctx context.Context, key string, p Policy, by string) (*Transition, error) {
+	return s.steer(ctx, key, &p, "reset", by, "", 0, "")
+}
+
+func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by, state string, length int64, reason string) (*Transition, error) {
+	args := append(s.args(ctx, p, new(ledger), s.id()), verb, by, state, length, reason)
+	reply, err := s.run(ctx, s.scripts.control, s.keys(key), args)
+	if err != nil {
+		return nil, err
+	}
+	s.say(key, nil)
+	return s.transition(reply, key, InstanceOf(ctx)), nil
+}
+
+// tellLater has the tallies told soon: a rule that others' reports meet must
+// find them within Settle.
+func (s *RedisStore) tellLater(key string, p *Policy, l *ledger, later *background) {
+	later.after(s.settle/3, job{op: "tell", key: key, atClose: true, do: func(ctx context.Context) (*Transition, error) {
+		return s.hear(ctx, key, p, l)
+	}})
+}
+
+// settleLater looks again, once it is due, at a rule that a report met. If this
+// process dies before, whoever comes next does.
+func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *background) {
+	later.after(d, job{op: "settle", key: key, do: func(ctx context.Context) (*Transition, error) {
+		return s.hear(ctx, key, p, s.ledger(key))
+	}})
+}
+
+func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger) (*Transition, error) {
+	reply, err := s.run(ctx, s.scripts.hear, s.keys(key), s.args(ctx, p, l, s.id()))
+	if err != nil {
+		return nil, err
+	}
+	return s.transition(reply, key, InstanceOf(ctx)), nil
+}
+
+// History implements Historian.
+func (s *RedisStore) History(ctx context.Context, key string) ([]Event, error) {
+	lines, err := s.client.LRange(ctx, s.keys(key)[1], 0, MaxHistory-1).Result()
+	if err != nil {
+		return nil, err
+	}
+	events := make([]Event, 0, len(lines))
+	for _, line := range lines {
+		if e, ok := decodeEvent(line, key); ok {
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}
+
+// Names are said by each process for the circuits it uses, so that healthy
+// ones, of which the server knows nothing else, are listed too.
+const (
+	namesDelay = time.Second        // names said together in one command
+	namesEvery = 10 * time.Minute   // said again while in use
+	namesKept  = 7 * 24 * time.Hour // unsaid for so long, a name is dropped
+	namesMax   = 100_000            // the longest unsaid go first
+	namesBatch = 500                // names in one command
+)
+
+// say sees to it that the name of a circuit is said soon, by Keys if by nobody else.
+func (s *RedisStore) say(key string, later *background) {
+	s.namesMu.Lock()
+	first := len(s.names) == 0
+	s.names[key] = struct{}{}
+	s.namesMu.Unlock()
+	if first {
+		later.after(namesDelay, job{op: "names", atClose: true, do: func(ctx context.Context) (*Transition, error) {
+			return nil, s.sayAll(ctx)
+		}})
+	}
+}
+
+// sayAll says the names that are due. Those it could not say stay due.
+func (s *RedisStore) sayAll(ctx context.Context) error {
+	s.namesMu.Lock()
+	due := s.names
+	s.names = make(map[string]struct{})
+	s.namesMu.Unlock()
+	for len(due) > 0 {
+		args := []any{namesMax, namesKept.Milliseconds()}
+		batch := make([]string, 0, namesBatch)
+		for key := range due {
+			if len(batch) == namesBatch {
+				break
+			}
+			batch = append(batch, key)
+			args = append(args, key)
+		}
+		if _, err := s.run(ctx, s.scripts.names, []string{s.prefix + "names"}, args); err != nil {
+			s.namesMu.Lock()
+			for key := range due {
+				s.names[key] = struct{}{}
+			}
+			s.namesMu.Unlock()
+			return err
+		}
+		for _, key := range batch {
+			delete(due, key)
+		}
+	}
+	return nil
+}
+
+// Keys implements Lister. It reads the names and nothing else, so that other
+// tenants' keys on the server cost nothing.
+func (s *RedisStore) Keys(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := s.sayAll(ctx); err != nil {
+			yield("", err)
+			return
+		}
+		seen := make(map[string]struct{}) // a scan may show a name twice
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			page, next, err := s.client.ZScan(ctx, s.prefix+"names", cursor, "", namesBatch).Result()
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for i := 0; i+1 < len(page); i += 2 { // name, score
+				if _, dup := seen[page[i]]; dup {
+					continue
+				}
+				seen[page[i]] = struct{}{}
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			cursor = next
+		}
+	}
+}
