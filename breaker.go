@@ -70,11 +70,11 @@ type Breaker struct {
 	cfg        Config
 	timed      bool // an Observer wants each call's time
 	outage     outage
-	notes      notifier
+	notes      *notifier
 	background background
 }
 
-// closePatience is how long Close waits for an Observer that does not return.
+// closePatience is how long Close waits for what does not return.
 const closePatience = 5 * time.Second
 
 // New returns a Breaker over store. Each wrong field of cfg is named in the
@@ -127,8 +127,8 @@ func New(store Store, cfg Config) (*Breaker, error) {
 	if b.classifier == nil {
 		b.classifier = HTTPClassifier{}
 	}
-	b.notes.observer, b.notes.logger = cfg.Observer, cfg.Logger
-	b.outage.notes, b.outage.logger = &b.notes, cfg.Logger
+	b.notes = newNotifier(cfg.Observer, cfg.Logger)
+	b.outage.notes, b.outage.logger = b.notes, cfg.Logger
 	b.background.run = b.runJob
 	return b, nil
 }
@@ -148,14 +148,15 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Close ends all background work and brings the last notices. Calls that come
-// later are still protected; rules that need settling are then settled by
-// whoever comes next. The store and its client stay the caller's. An Observer
-// that does not return within 5s is an error. Close may be called again.
+// Close ends all background work, waits for the steps of the store under way
+// and brings the last notices. A store or an Observer that does not return
+// within 5s is an error. Calls that come later are still protected; rules that
+// need settling are then settled by whoever comes next. The store and its
+// client stay the caller's. Close may be called again.
 func (b *Breaker) Close() error {
 	b.background.close()
 	if !b.notes.wait(closePatience) {
-		return fmt.Errorf("breaker: Close: an Observer has not returned for %v", closePatience)
+		return fmt.Errorf("breaker: Close: the store or an Observer has not returned for %v", closePatience)
 	}
 	return nil
 }

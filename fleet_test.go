@@ -21,21 +21,21 @@ import (
 	"github.com/breakerkit/breaker"
 )
 
-// A fleet is a number of processes, each with a client and a Breaker of its
+// A virtualFleet is a number of processes, each with a client and a Breaker of its
 // own, that share the circuits of one server, all in virtual time.
-type fleet struct {
+type virtualFleet struct {
 	t         *testing.T
 	processes []*breaker.Breaker
 	opened    atomic.Int64 // transitions to open that the processes were told of
 }
 
-// newFleet must be called in a synctest bubble.
-func newFleet(t *testing.T, processes int, settle time.Duration) *fleet {
+// newVirtualFleet must be called in a synctest bubble.
+func newVirtualFleet(t *testing.T, processes int, settle time.Duration) *virtualFleet {
 	t.Helper()
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
-	f := &fleet{t: t}
+	f := &virtualFleet{t: t}
 	for i := range processes {
 		client := redis.NewClient(&redis.Options{
 			Dialer:   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
@@ -93,7 +93,7 @@ func (s *serialObserver) ended(failed bool) {
 
 // callAtRandom has workers of every process call flat out, each call 30 to 70ms
 // long. An opened circuit is reset at once, so that openings can be counted.
-func (f *fleet) callAtRandom(workers, calls int, failing float64) *serialObserver {
+func (f *virtualFleet) callAtRandom(workers, calls int, failing float64) *serialObserver {
 	truth := &serialObserver{threshold: 5}
 	var left atomic.Int64
 	left.Store(int64(calls))
@@ -150,7 +150,7 @@ func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 20, c.settle)
+				f := newVirtualFleet(t, 20, c.settle)
 				truth := f.callAtRandom(10, c.calls, c.failing)
 				// Five failures in a row after a success, anywhere among the calls.
 				expected := float64(c.calls) * (1 - c.failing) * math.Pow(c.failing, 5)
@@ -178,7 +178,7 @@ func TestFleetStopsCallingADependencyThatDies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, c.processes, 0)
+				f := newVirtualFleet(t, c.processes, 0)
 				var dead atomic.Bool
 				var after atomic.Int64
 				var wg sync.WaitGroup

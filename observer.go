@@ -88,13 +88,20 @@ type notifier struct {
 	ticket  uint64              // the next operation's
 	active  map[uint64]struct{} // operations under way
 	waiting []waitingTransition
-	ready   []func()      // notices to bring, in order
-	idle    chan struct{} // closed when the goroutine that brings them has ended; nil: none runs
+	ready   []func()  // notices to bring, in order
+	running bool      // a goroutine brings them
+	changed sync.Cond // an operation, or that goroutine, has ended
 }
 
 type waitingTransition struct {
 	Transition
 	before uint64 // operations with a lower ticket may still come with an earlier one
+}
+
+func newNotifier(o Observer, logger *slog.Logger) *notifier {
+	n := &notifier{observer: o, logger: logger, active: make(map[uint64]struct{})}
+	n.changed.L = &n.mu
+	return n
 }
 
 // begin marks the start of an operation that may make transitions.
@@ -103,9 +110,6 @@ func (n *notifier) begin() (ticket uint64) {
 	defer n.mu.Unlock()
 	ticket = n.ticket
 	n.ticket++
-	if n.active == nil {
-		n.active = make(map[uint64]struct{})
-	}
 	n.active[ticket] = struct{}{}
 	return ticket
 }
@@ -115,6 +119,7 @@ func (n *notifier) end(ticket uint64, made ...Transition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.active, ticket)
+	n.changed.Broadcast()
 	if n.observer == nil {
 		return
 	}
@@ -129,10 +134,7 @@ func (n *notifier) end(ticket uint64, made ...Transition) {
 // release readies the transitions that nothing earlier can precede any more.
 // It requires n.mu.
 func (n *notifier) release() {
-	first := n.ticket
-	for ticket := range n.active {
-		first = min(first, ticket)
-	}
+	first := n.first()
 	// A key's transitions up to the latest that need not wait go together:
 	// those with a lower generation have arrived too.
 	upTo := make(map[string]uint64)
@@ -156,6 +158,15 @@ func (n *notifier) release() {
 	}
 }
 
+// first is the earliest ticket under way, or the next. It requires n.mu.
+func (n *notifier) first() uint64 {
+	first := n.ticket
+	for ticket := range n.active {
+		first = min(first, ticket)
+	}
+	return first
+}
+
 func (n *notifier) degraded(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,28 +185,23 @@ func (n *notifier) bring(notice func()) {
 		return
 	}
 	n.ready = append(n.ready, notice)
-	if n.idle == nil {
-		n.start()
+	if !n.running {
+		n.running = true
+		go n.work()
 	}
 }
 
-// start starts the goroutine that brings notices. It requires n.mu.
-func (n *notifier) start() {
-	n.idle = make(chan struct{})
-	go n.work(n.idle)
-}
-
-func (n *notifier) work(idle chan struct{}) {
-	defer close(idle)
+func (n *notifier) work() {
 	// An Observer may end its goroutine, as a failed test does; the notices
 	// that are left then need another one.
 	defer func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.idle = nil
-		if len(n.ready) > 0 {
-			n.start()
+		n.running = len(n.ready) > 0
+		if n.running {
+			go n.work()
 		}
+		n.changed.Broadcast()
 	}()
 	for {
 		notice := n.next()
@@ -225,20 +231,24 @@ func (n *notifier) guarded(call func()) {
 	call()
 }
 
-// wait returns once all notices have been brought, or false when the time is up.
+// wait returns once the operations under way have ended and all notices have
+// been brought, or false when the time is up.
 func (n *notifier) wait(limit time.Duration) bool {
 	n.mu.Lock()
-	idle := n.idle
-	n.mu.Unlock()
-	if idle == nil {
-		return true
-	}
-	timer := time.NewTimer(limit)
+	defer n.mu.Unlock()
+	expired := false
+	timer := time.AfterFunc(limit, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		expired = true
+		n.changed.Broadcast()
+	})
 	defer timer.Stop()
-	select {
-	case <-idle:
-		return true
-	case <-timer.C:
-		return false
+	for before := n.ticket; n.running || n.first() < before; {
+		if expired {
+			return false
+		}
+		n.changed.Wait()
 	}
+	return true
 }

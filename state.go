@@ -196,6 +196,7 @@ func (c *Circuit) Force(m Moment, p Policy, o Override) *Transition {
 	if o.For > 0 {
 		o.Until = timeOf(m.now() + millis(o.For))
 	}
+	o.For = 0 // Until says it
 	c.Override = &o
 	c.record(&m, Event{Kind: EventOverride, Override: &o, By: o.By})
 	return c.steer(&m, from, CauseForced, counts)

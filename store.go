@@ -117,7 +117,7 @@ func nameAll(ts []Transition, key string) {
 // An Override is an operator's word on a circuit, above all it knows itself.
 type Override struct {
 	State  State         `json:"state"`            // StateOpen: no call runs; StateClosed: all run, nothing trips
-	For    time.Duration `json:"-"`                // 0: until cleared
+	For    time.Duration `json:"-"`                // asked of Force; 0: until cleared
 	Reason string        `json:"reason,omitempty"` // shown to whoever asks why
 	By     string        `json:"by,omitempty"`     // who; default: the Breaker's Instance
 	Until  time.Time     `json:"until,omitzero"`   // filled in by the store; zero: until cleared

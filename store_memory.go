@@ -248,8 +248,11 @@ func (s *MemoryStore) History(_ context.Context, key string) ([]Event, error) {
 	var events []Event
 	s.read(key, func(c *Circuit) { events = slices.Clone(c.Log) })
 	slices.Reverse(events)
-	for _, e := range events {
-		named(e.Transition, key)
+	for i, e := range events {
+		if e.Transition != nil {
+			t := *e.Transition // the circuit's own has no key
+			events[i].Transition = named(&t, key)
+		}
 	}
 	return events, nil
 }
