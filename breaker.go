@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -81,18 +82,7 @@ const closePatience = 5 * time.Second
 // error, which is ErrConfig; nothing is clamped in silence.
 func New(store Store, cfg Config) (*Breaker, error) {
 	var errs []error
-	switch s := store.(type) {
-	case nil:
-		errs = append(errs, configError("store is nil"))
-	case *MemoryStore:
-		if s == nil {
-			errs = append(errs, configError("store is a nil *MemoryStore"))
-		}
-	case *RedisStore:
-		if s == nil || s.client == nil {
-			errs = append(errs, configError("store is a *RedisStore without a client"))
-		}
-	}
+	errs = append(errs, checkStore(store))
 	errs = append(errs, cfg.Policy.validate("Policy"))
 	for key, p := range cfg.Policies {
 		name := fmt.Sprintf("Policies[%q]", key)
@@ -131,6 +121,33 @@ func New(store Store, cfg Config) (*Breaker, error) {
 	b.outage.notes, b.outage.logger = b.notes, cfg.Logger
 	b.background.run = b.runJob
 	return b, nil
+}
+
+// checkStore refuses a store that could only fail.
+func checkStore(store Store) error {
+	if isNil(store) {
+		return configError("store is nil")
+	}
+	switch s := store.(type) {
+	case *MemoryStore:
+		if s.circuits == nil {
+			return configError("store is a MemoryStore that NewMemoryStore did not make")
+		}
+	case *RedisStore:
+		if isNil(s.client) {
+			return configError("store is a RedisStore without a client")
+		}
+	}
+	return nil
+}
+
+// isNil reports whether v is nil, or a nil pointer in an interface.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func defaultInstance() string {

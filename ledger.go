@@ -15,9 +15,9 @@ type ledger struct {
 	spoken     uint64 // the streak that a success of ours was last reported to have ended
 	tallies    []ledgerTally
 
-	recorded  bool // the store has a record of the circuit
-	unhealthy bool // it was not simply closed when last read
-	flushing  bool // a flush of the tallies is under way or due
+	recorded  bool      // the store has a record of the circuit
+	unhealthy bool      // it was not simply closed when last read
+	telling   time.Time // until then, somebody is about to tell the tallies
 	namedAt   time.Time
 }
 
@@ -72,8 +72,8 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 }
 
 // tally keeps a success for the shared window. It returns true if the store
-// should be told of the tallies soon, and nobody is about to.
-func (l *ledger) tally(generation uint64, now time.Time, window time.Duration) (flush bool) {
+// should be told of the tallies, and nobody has been about to for patience.
+func (l *ledger) tally(generation uint64, now time.Time, window, patience time.Duration) (tell bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if generation != l.generation {
@@ -88,10 +88,10 @@ func (l *ledger) tally(generation uint64, now time.Time, window time.Duration) (
 		}
 		l.tallies = append(l.tallies, ledgerTally{now, now, 1})
 	}
-	if !l.recorded || l.flushing {
+	if !l.recorded || now.Before(l.telling) {
 		return false
 	}
-	l.flushing = true
+	l.telling = now.Add(patience) // should the store fail then, the next success tries again
 	return true
 }
 
@@ -106,7 +106,7 @@ func (l *ledger) evidence(process string, now time.Time) Evidence {
 	for _, t := range l.tallies {
 		e.Tallies = append(e.Tallies, Tally{Age: now.Sub(t.last), Calls: t.calls})
 	}
-	l.tallies, l.flushing = nil, false
+	l.tallies, l.telling = nil, time.Time{}
 	return e
 }
 
@@ -127,5 +127,5 @@ func (l *ledger) unnamed(now time.Time, every time.Duration) bool {
 func (l *ledger) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.streak == 0 && len(l.tallies) == 0 && !l.flushing
+	return l.streak == 0 && len(l.tallies) == 0
 }

@@ -229,6 +229,12 @@ func millis(d time.Duration) int64 {
 	return ms
 }
 
+// durationOf is the duration of ms milliseconds, at least 0 and at most the
+// longest there is.
+func durationOf(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
 // addClamped adds two durations that are not negative.
 func addClamped(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {

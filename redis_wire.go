@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/url"
 	"strconv"
 	"strings"
@@ -131,7 +130,7 @@ func escape(s string) string {
 // args are the arguments that every script of a circuit begins with. They take
 // the ledger's tallies as told.
 func (s *RedisStore) args(ctx context.Context, p *Policy, l *ledger, id string) []any {
-	e := l.evidence(s.process, time.Now())
+	e := l.evidence(s.process, s.now())
 	since := int64(-1)
 	if e.HasSucceeded {
 		since = e.SinceSuccess.Milliseconds()
@@ -142,7 +141,7 @@ func (s *RedisStore) args(ctx context.Context, p *Policy, l *ledger, id string) 
 	}
 	args := make([]any, 0, 16)
 	return append(args, policyArg(p),
-		strconv.FormatInt(millis(s.settle), 10)+","+strconv.FormatFloat(rand.Float64(), 'g', -1, 64),
+		strconv.FormatInt(millis(s.settle), 10)+","+strconv.FormatFloat(s.jitter(), 'g', -1, 64),
 		InstanceOf(ctx), e.Process,
 		fmt.Sprintf("%d,%d,%d", e.Generation, e.Streak, since), tallies.String(), id)
 }
@@ -164,7 +163,7 @@ func policyArg(p *Policy) string {
 	floats(p.FailureRate, p.SlowRate)
 	ints(millis(p.SlowAfter), int64(p.MinCalls), millis(p.Window), millis(p.Cooldown), millis(p.MaxCooldown))
 	floats(p.CooldownJitter)
-	ints(millis(max(p.MaxRetryAfter, 0)), int64(p.MaxProbes), int64(p.ProbeSuccesses), millis(p.ProbeLease))
+	ints(int64(p.MaxProbes), int64(p.ProbeSuccesses), millis(p.ProbeLease))
 	return string(b)
 }
 

@@ -261,7 +261,7 @@ func (c *Circuit) counts(m *Moment, p *Policy) Counts {
 }
 
 func (c *Circuit) reject(s State, left int64) *RejectedError {
-	e := &RejectedError{State: s, RetryAfter: time.Duration(max(left, 0)) * time.Millisecond}
+	e := &RejectedError{State: s, RetryAfter: durationOf(left)}
 	if c.LastFailure != nil {
 		e.LastError = c.LastFailure.Error
 	}
@@ -292,8 +292,10 @@ func (c *Circuit) firstLapse() int64 {
 
 // fail records a failure, also as the last one.
 func (c *Circuit) fail(m *Moment, kind EventKind, r Result) {
-	e := Event{At: timeOf(m.now()), Kind: kind, Error: r.Error, Instance: m.Instance, Outcome: Failure}
-	c.LastFailure = &e
+	e := Event{At: timeOf(m.now()), Kind: EventFailure, Error: r.Error, Instance: m.Instance, Outcome: Failure}
+	last := e
+	c.LastFailure = &last
+	e.Kind = kind
 	c.record(m, e)
 }
 

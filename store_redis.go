@@ -52,9 +52,12 @@ type RedisStore struct {
 	seq     atomic.Uint64
 	ledgers *table[ledger]
 	scripts scripts
+	now     func() time.Time // this process's clock: only for how long ago things were
+	jitter  func() float64   // in [0,1): where in its spread a cooldown falls
 
-	namesMu sync.Mutex
-	names   map[string]struct{} // in use here and not yet said
+	namesMu  sync.Mutex
+	names    map[string]struct{} // in use here and not yet said
+	namesDue time.Time           // until then, somebody is about to say them
 }
 
 var (
@@ -82,6 +85,8 @@ func NewRedisStore(client redis.UniversalClient, cfg RedisConfig) *RedisStore {
 		process: strconv.FormatUint(rand.Uint64(), 36),
 		ledgers: newTable(maxLedgers, (*ledger).idle),
 		scripts: luaScripts,
+		now:     time.Now,
+		jitter:  rand.Float64,
 		names:   make(map[string]struct{}),
 	}
 }
@@ -161,7 +166,7 @@ func (s *RedisStore) Report(ctx context.Context, key string, p Policy, pm Permit
 
 // mustTell remembers a result and reports whether the server must hear of it.
 func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool {
-	l, now := s.ledger(key), time.Now()
+	l, now := s.ledger(key), s.now()
 	if l.unnamed(now, namesEvery) {
 		s.say(key, r.later)
 	}
@@ -179,7 +184,7 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 	if l.success(pm, now) || p.slow(r.Elapsed) {
 		return true
 	}
-	if p.rates() && l.tally(pm.Generation, now, p.Window) {
+	if p.rates() && l.tally(pm.Generation, now, p.Window, 2*s.tellDelay()) {
 		s.tellLater(key, p, l, r.later)
 	}
 	return false
@@ -239,15 +244,24 @@ func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by,
 		return nil, err
 	}
 	s.say(key, nil)
+	_ = s.sayAll(ctx) // else it is said with the next names
 	return s.transition(reply, key, InstanceOf(ctx)), nil
 }
 
 // tellLater has the tallies told soon: a rule that others' reports meet must
 // find them within Settle.
 func (s *RedisStore) tellLater(key string, p *Policy, l *ledger, later *background) {
-	later.after(s.settle/3, job{op: "tell", key: key, atClose: true, do: func(ctx context.Context) (*Transition, error) {
+	later.after(s.tellDelay(), job{op: "tell", key: key, atClose: true, do: func(ctx context.Context) (*Transition, error) {
 		return s.hear(ctx, key, p, l)
 	}})
+}
+
+// tellDelay is how long successes are gathered before they are told.
+func (s *RedisStore) tellDelay() time.Duration {
+	if s.settle == 0 {
+		return 50 * time.Millisecond
+	}
+	return s.settle / 3
 }
 
 // settleLater looks again, once it is due, at a rule that a report met. If this
@@ -294,10 +308,14 @@ const (
 // say sees to it that the name of a circuit is said soon, by Keys if by nobody else.
 func (s *RedisStore) say(key string, later *background) {
 	s.namesMu.Lock()
-	first := len(s.names) == 0
 	s.names[key] = struct{}{}
+	now := s.now()
+	arm := later != nil && !now.Before(s.namesDue)
+	if arm {
+		s.namesDue = now.Add(2 * namesDelay) // should the store fail then, the next name tries again
+	}
 	s.namesMu.Unlock()
-	if first {
+	if arm {
 		later.after(namesDelay, job{op: "names", atClose: true, do: func(ctx context.Context) (*Transition, error) {
 			return nil, s.sayAll(ctx)
 		}})
@@ -309,6 +327,7 @@ func (s *RedisStore) sayAll(ctx context.Context) error {
 	s.namesMu.Lock()
 	due := s.names
 	s.names = make(map[string]struct{})
+	s.namesDue = time.Time{}
 	s.namesMu.Unlock()
 	for len(due) > 0 {
 		args := []any{namesMax, namesKept.Milliseconds()}

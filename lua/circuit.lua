@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  the circuit, a hash
 -- KEYS[2]  its history, a list of JSON objects, newest first
--- ARGV[1]  the policy: fifteen numbers joined by commas, as policyArg writes them
+-- ARGV[1]  the policy: thirteen numbers joined by commas, as policyArg writes them
 -- ARGV[2]  settle (ms) and jitter, joined by a comma
 -- ARGV[3]  instance, for transitions and history
 -- ARGV[4]  process that speaks
@@ -31,8 +31,7 @@ local function policy(s)
   return {
     consecutive = n[1], window_failures = n[2], failure_rate = n[3], slow_rate = n[4],
     slow_after = n[5], min_calls = n[6], window = n[7], cooldown = n[8], max_cooldown = n[9],
-    jitter = n[10], max_retry_after = n[11], max_probes = n[12], probe_successes = n[13],
-    probe_lease = n[14], rates = n[3] > 0 or n[4] > 0,
+    jitter = n[10], max_probes = n[11], probe_successes = n[12], probe_lease = n[13], rates = n[3] > 0 or n[4] > 0,
   }
 end
 
