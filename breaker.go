@@ -183,7 +183,7 @@ func (b *Breaker) Close() error {
 func (b *Breaker) runJob(j job) {
 	ctx := withInstance(context.Background(), b.cfg.Instance)
 	_ = b.outage.ask(ctx, step{op: j.op, key: j.key, limit: b.cfg.StoreTimeout, do: func(ctx context.Context) error {
-		return b.noting(func() (*Transition, error) { return j.do(ctx) })
+		return b.noting(ctx, func() (*Transition, error) { return j.do(ctx) })
 	}})
 }
 

@@ -56,15 +56,24 @@ func DoWithFallback[T any](ctx context.Context, b *Breaker, key string,
 		var zero T
 		return zero, configError("DoWithFallback %.32q: fallback is nil", key)
 	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	v, err := Do(ctx, b, key, fn)
 	if err == nil {
 		return v, nil
 	}
 	v, second := fallback(ctx, err)
-	if second == nil || errors.Is(second, err) {
+	if second == nil || contains(second, err) {
 		return v, second
 	}
 	return v, fmt.Errorf("%w (fallback after: %w)", second, err)
+}
+
+// contains is errors.Is, and false where the two can't be compared.
+func contains(err, target error) (is bool) {
+	defer func() { _ = recover() }()
+	return errors.Is(err, target)
 }
 
 // Allow is Execute in two steps, for calls that are not one function. It
@@ -177,15 +186,22 @@ func (c *call) acquire(ctx context.Context) error {
 		do: func(ctx context.Context) (err error) {
 			ticket := b.notes.begin()
 			defer func() { b.notes.end(ticket, got.permit.Transitions...) }()
+			defer context.AfterFunc(ctx, func() { b.notes.giveUp(ticket) })()
 			got.permit, err = b.store.Acquire(ctx, key, *p)
 			if errors.As(err, &got.rejected) {
 				return nil
 			}
 			return err
 		},
+		prove: func(ctx context.Context) error {
+			if b.redis == nil {
+				return nil
+			}
+			return b.redis.sayNames(ctx, key)
+		},
 		late: func() {
 			if got.permit.Probe != "" { // nobody will make this probe
-				b.report(context.Background(), key, p, got.permit, Result{Outcome: Ignored})
+				b.giveBack(key, p, got.permit)
 			}
 		},
 	})
@@ -197,6 +213,16 @@ func (c *call) acquire(ctx context.Context) error {
 	}
 	c.permit = got.permit
 	return nil
+}
+
+// giveBack frees the slot of a probe that came too late to be made, even while
+// calls leave the store alone.
+func (b *Breaker) giveBack(key string, p *Policy, pm Permit) {
+	_ = b.operate(context.Background(), "report", key, func(ctx context.Context) error {
+		return b.noting(ctx, func() (*Transition, error) {
+			return b.store.Report(ctx, key, *p, pm, Result{Outcome: Ignored, Instance: b.cfg.Instance})
+		})
+	})
 }
 
 // reject returns the rejection, unless the policy only pretends.
@@ -262,16 +288,22 @@ func (c *call) enter(ctx context.Context) context.Context {
 	return ctx
 }
 
-// leave settles the call.
+// leave settles the call, also where the Classifier or the Observer panics or
+// ends the goroutine.
 func (c *call) leave(ctx context.Context, returned bool, err error) {
 	var elapsed time.Duration
 	if c.timed {
 		elapsed = time.Since(c.began)
 	}
-	v := Verdict{Outcome: Success}
+	v := Verdict{Outcome: Failure}
 	if !returned {
-		v, err = Verdict{Outcome: Failure}, errNotReturned
-	} else if err != nil {
+		err = errNotReturned
+	}
+	defer func() { c.settle(ctx, v, elapsed, err) }()
+	switch {
+	case err == nil:
+		v.Outcome = Success
+	case returned:
 		v = c.judge(ctx, err)
 	}
 	if c.cancel != nil {
@@ -280,6 +312,10 @@ func (c *call) leave(ctx context.Context, returned bool, err error) {
 	if o := c.b.cfg.Observer; o != nil {
 		c.b.notes.guarded(func() { o.CallDone(c.key, v.Outcome, elapsed) })
 	}
+}
+
+// settle reports what came of the call.
+func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err error) {
 	if c.free {
 		return
 	}
@@ -299,20 +335,21 @@ func (c *call) leave(ctx context.Context, returned bool, err error) {
 }
 
 // judge says what an error tells of the dependency. A mark on the error comes
-// first, then the caller's own doing, then the Classifier.
+// first, then the caller's own doing, then the Classifier. An error, or a
+// Classifier, that panics makes a Failure.
 func (c *call) judge(ctx context.Context, err error) (v Verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.b.cfg.Logger.Error("breaker: judging an error panicked", "key", c.key, "error", fmt.Sprintf("%T", err), "panic", p)
+			v = Verdict{Outcome: Failure}
+		}
+	}()
 	if mark := marked(err); mark != Undecided {
 		return Verdict{Outcome: mark}
 	}
 	if c.dead || errors.Is(ctx.Err(), context.Canceled) || neverMade(err) {
 		return Verdict{Outcome: Ignored}
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			c.b.cfg.Logger.Error("breaker: the Classifier panicked", "key", c.key, "panic", p)
-			v = Verdict{Outcome: Failure}
-		}
-	}()
 	v = c.b.classifier.Classify(err)
 	if v.Outcome != Success && v.Outcome != Ignored {
 		v.Outcome = Failure
@@ -352,7 +389,7 @@ func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, 
 	_ = b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
 		op: "report", key: key, limit: b.cfg.StoreTimeout,
 		do: func(ctx context.Context) error {
-			return b.noting(func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
+			return b.noting(ctx, func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
 		},
 	})
 }

@@ -11,7 +11,7 @@ import (
 func NewRedisStoreAt(client redis.UniversalClient, cfg RedisConfig, clockKey string) *RedisStore {
 	s := NewRedisStore(client, cfg)
 	s.scripts = newScripts(func(source string) string {
-		return strings.ReplaceAll(source, "redis.call('TIME')", "redis.call('LRANGE', '"+clockKey+"', 0, 1)")
+		return strings.ReplaceAll(source, "redis.pcall('TIME')", "redis.call('LRANGE', '"+clockKey+"', 0, 1)")
 	})
 	return s
 }

@@ -45,6 +45,13 @@ func (l *ledger) healthy() bool {
 	return !l.unhealthy
 }
 
+// turned says that a report of ours changed the circuit's state.
+func (l *ledger) turned(healthy bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unhealthy = !healthy
+}
+
 // failed counts a failure of our own.
 func (l *ledger) failed(generation uint64) {
 	l.mu.Lock()

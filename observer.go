@@ -36,41 +36,51 @@ func (NopObserver) Transitioned(Transition)                 {}
 func (NopObserver) StoreDegraded(error)                     {}
 func (NopObserver) StoreRecovered(time.Duration)            {}
 
-// Observers joins several into one, called in order. nil ones are left out.
+// Observers joins several into one, called in order; nil ones are left out. A
+// panic in one keeps nothing from the next.
 func Observers(all ...Observer) Observer {
-	return observers(slices.DeleteFunc(slices.Clone(all), func(o Observer) bool { return o == nil }))
+	var joined observers
+	for _, o := range all {
+		switch o := o.(type) {
+		case nil:
+		case observers:
+			joined = append(joined, o...)
+		default:
+			joined = append(joined, o)
+		}
+	}
+	return joined
 }
 
 type observers []Observer
 
 func (all observers) CallDone(key string, o Outcome, elapsed time.Duration) {
-	for _, each := range all {
-		each.CallDone(key, o, elapsed)
-	}
+	all.each(func(each Observer) { each.CallDone(key, o, elapsed) })
 }
 
 func (all observers) Rejected(key string, err *RejectedError) {
-	for _, each := range all {
-		each.Rejected(key, err)
-	}
+	all.each(func(each Observer) { each.Rejected(key, err) })
 }
 
 func (all observers) Transitioned(t Transition) {
-	for _, each := range all {
-		each.Transitioned(t)
-	}
+	all.each(func(each Observer) { each.Transitioned(t) })
 }
 
 func (all observers) StoreDegraded(err error) {
-	for _, each := range all {
-		each.StoreDegraded(err)
-	}
+	all.each(func(each Observer) { each.StoreDegraded(err) })
 }
 
 func (all observers) StoreRecovered(down time.Duration) {
-	for _, each := range all {
-		each.StoreRecovered(down)
+	all.each(func(each Observer) { each.StoreRecovered(down) })
+}
+
+// each calls all, then goes on with the last panic there was, if any.
+func (all observers) each(call func(Observer)) {
+	if len(all) == 0 {
+		return
 	}
+	defer all[1:].each(call)
+	call(all[0])
 }
 
 // A notifier brings notices to the Observer on a goroutine that lives as long
@@ -86,7 +96,8 @@ type notifier struct {
 
 	mu      sync.Mutex
 	ticket  uint64              // the next operation's
-	active  map[uint64]struct{} // operations under way
+	active  map[uint64]struct{} // operations under way that notices wait for
+	late    int                 // operations under way that they wait for no more
 	waiting []waitingTransition
 	ready   []func()  // notices to bring, in order
 	running bool      // a goroutine brings them
@@ -118,6 +129,9 @@ func (n *notifier) begin() (ticket uint64) {
 func (n *notifier) end(ticket uint64, made ...Transition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if _, waited := n.active[ticket]; !waited {
+		n.late--
+	}
 	delete(n.active, ticket)
 	n.changed.Broadcast()
 	if n.observer == nil {
@@ -127,6 +141,18 @@ func (n *notifier) end(ticket uint64, made ...Transition) {
 		n.waiting = append(n.waiting, waitingTransition{t, n.ticket})
 	}
 	if len(n.waiting) > 0 {
+		n.release()
+	}
+}
+
+// giveUp says that an operation takes too long to wait for: what it makes, if
+// it ever does, may come out of order. Its end must still follow.
+func (n *notifier) giveUp(ticket uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, ok := n.active[ticket]; ok {
+		delete(n.active, ticket)
+		n.late++
 		n.release()
 	}
 }
@@ -244,7 +270,7 @@ func (n *notifier) wait(limit time.Duration) bool {
 		n.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for before := n.ticket; n.running || n.first() < before; {
+	for before := n.ticket; n.running || n.late > 0 || n.first() < before; {
 		if expired {
 			return false
 		}

@@ -13,12 +13,9 @@ func (b *Breaker) Snapshot(ctx context.Context, key string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	var snap Snapshot
-	err = b.operate(ctx, "snapshot", key, func(ctx context.Context) (err error) {
-		snap, err = b.store.Snapshot(ctx, key, *p)
-		return err
+	return look(b, ctx, "snapshot", key, func(ctx context.Context) (Snapshot, error) {
+		return b.store.Snapshot(ctx, key, *p)
 	})
-	return snap, err
 }
 
 // Keys ranges over the keys whose circuits the store knows, healthy ones
@@ -28,6 +25,9 @@ func (b *Breaker) Keys(ctx context.Context) iter.Seq2[string, error] {
 	lister, ok := b.store.(Lister)
 	if !ok {
 		return func(yield func(string, error) bool) { yield("", unsupported("list keys", b.store)) }
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	return func(yield func(string, error) bool) {
 		for key, err := range lister.Keys(withInstance(ctx, b.cfg.Instance)) {
@@ -52,12 +52,9 @@ func (b *Breaker) History(ctx context.Context, key string) ([]Event, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	var events []Event
-	err := b.operate(ctx, "history", key, func(ctx context.Context) (err error) {
-		events, err = historian.History(ctx, key)
-		return err
+	return look(b, ctx, "history", key, func(ctx context.Context) ([]Event, error) {
+		return historian.History(ctx, key)
 	})
-	return events, err
 }
 
 // Reset closes the circuit of key and clears its counts and its override.
@@ -74,10 +71,10 @@ func (b *Breaker) Reset(ctx context.Context, key string) error {
 // It replaces an earlier override. Until is ignored.
 func (b *Breaker) Force(ctx context.Context, key string, o Override) error {
 	if o.State != StateOpen && o.State != StateClosed {
-		return configError("Force %q: Override.State is %v: must be open or closed", key, o.State)
+		return configError("Force %.32q: Override.State is %v: must be open or closed", key, o.State)
 	}
 	if o.For < 0 {
-		return configError("Force %q: Override.For is %v: must not be negative", key, o.For)
+		return configError("Force %.32q: Override.For is %v: must not be negative", key, o.For)
 	}
 	setDefault(&o.By, b.cfg.Instance)
 	o.By, o.Reason = clip(o.By), clip(o.Reason)
@@ -104,7 +101,7 @@ func (b *Breaker) steer(ctx context.Context, op, key string, do func(context.Con
 		return err
 	}
 	return b.operate(ctx, op, key, func(ctx context.Context) error {
-		return b.noting(func() (*Transition, error) { return do(ctx, controller, *p) })
+		return b.noting(ctx, func() (*Transition, error) { return do(ctx, controller, *p) })
 	})
 }
 
@@ -118,11 +115,27 @@ func (b *Breaker) operate(ctx context.Context, op, key string, do func(context.C
 	return s.run(withInstance(ctx, b.cfg.Instance), func(error) {})
 }
 
+// look is operate for a step that reads something. A step that comes too late
+// still writes what it read, but nobody looks at it then.
+func look[T any](b *Breaker, ctx context.Context, op, key string, read func(context.Context) (T, error)) (T, error) {
+	var got T
+	err := b.operate(ctx, op, key, func(ctx context.Context) (err error) {
+		got, err = read(ctx)
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return got, nil
+}
+
 // noting runs a store operation and tells of the transition it made.
-func (b *Breaker) noting(do func() (*Transition, error)) error {
+func (b *Breaker) noting(ctx context.Context, do func() (*Transition, error)) error {
 	ticket := b.notes.begin()
 	var made []Transition
 	defer func() { b.notes.end(ticket, made...) }()
+	defer context.AfterFunc(ctx, func() { b.notes.giveUp(ticket) })()
 	t, err := do()
 	if t != nil {
 		made = []Transition{*t}

@@ -127,6 +127,11 @@ type step struct {
 	limit   time.Duration
 	do      func(context.Context) error
 
+	// prove, if set, is done first where the step is the trial of a store that
+	// failed. A server may read and be unable to write, full or read-only: a
+	// read that works must not end the outage.
+	prove func(context.Context) error
+
 	// late, if set, undoes what do did after nobody waited for it any more.
 	late func()
 }
@@ -136,6 +141,14 @@ func (o *outage) ask(ctx context.Context, s step) error {
 	trial, ok := o.enter()
 	if !ok {
 		return &StoreError{s.op, s.key, errResting}
+	}
+	if do := s.do; trial && s.prove != nil {
+		s.do = func(ctx context.Context) error {
+			if err := s.prove(ctx); err != nil {
+				return err
+			}
+			return do(ctx)
+		}
 	}
 	return s.run(ctx, func(err error) { o.leave(trial, err) })
 }

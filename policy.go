@@ -347,11 +347,22 @@ func (ps *policies) of(key string) (*Policy, error) {
 		return ps.standard, nil
 	}
 	a := ps.asked.add(key, func() *askedPolicy { return &askedPolicy{policy: ps.standard} })
-	a.once.Do(func() { // not under the table's lock: policyFor is the user's
-		if p, ok := ps.policyFor(key); ok {
-			d := p.withDefaults()
-			a.policy, a.err = &d, p.validate(fmt.Sprintf("PolicyFor(%.32q)", key))
-		}
-	})
+	a.once.Do(func() { a.ask(ps, key) }) // not under the table's lock: policyFor is the user's
 	return a.policy, a.err
+}
+
+func (a *askedPolicy) ask(ps *policies, key string) {
+	name := fmt.Sprintf("PolicyFor(%.32q)", key)
+	a.err = configError("%s did not return", name) // unless it does
+	defer func() {
+		if v := recover(); v != nil {
+			a.err = configError("%s panicked: %v", name, v)
+		}
+	}()
+	p, ok := ps.policyFor(key)
+	a.err = nil
+	if ok {
+		d := p.withDefaults()
+		a.policy, a.err = &d, p.validate(name)
+	}
 }

@@ -80,7 +80,8 @@ func (s *RedisStore) run(ctx context.Context, sc script, keys []string, args []a
 	return textsOf(reply), nil
 }
 
-func (s *RedisStore) eval(ctx context.Context, name, script string, keys []string, args []any) (any, error) {
+func (s *RedisStore) eval(ctx context.Context, name, script string, keys []string, args []any) (reply any, err error) {
+	defer clientPanicked(&err)
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, name, script, len(keys))
 	for _, key := range keys {
@@ -89,11 +90,19 @@ func (s *RedisStore) eval(ctx context.Context, name, script string, keys []strin
 	cmd := onceCmd{redis.NewCmd(ctx, append(words, args...)...)}
 	cmd.SetFirstKeyPos(3)
 	_ = s.client.Process(ctx, cmd) // the error is the command's
-	reply, err := cmd.Result()
+	reply, err = cmd.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, recordError(err)
 	}
 	return reply, nil
+}
+
+// clientPanicked turns a panic of the client, which some garbled replies make
+// it do, into an error.
+func clientPanicked(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("breaker: redis: the client panicked: %v", v)
+	}
 }
 
 // errRecord marks an error that is of one circuit's record alone; the store
@@ -156,7 +165,7 @@ func policyArg(p *Policy) string {
 	}
 	floats := func(fs ...float64) {
 		for _, f := range fs {
-			b = append(strconv.AppendFloat(b, f, 'g', -1, 64), ',')
+			b = append(strconv.AppendFloat(b, f, 'f', -1, 64), ',')
 		}
 	}
 	ints(int64(p.ConsecutiveFailures), int64(p.WindowFailures))
@@ -186,8 +195,8 @@ func (s *RedisStore) readHead(ctx context.Context, key string) (head, error) {
 		return head{}, garbled("acquire", f)
 	}
 	return head{
-		closed:     stateOf(f[0]) == StateClosed && f[2] == "" && parseInt(f[3]) == 0,
-		generation: parseUint(f[1]), streak: parseUint(f[4]), recorded: f[5] != "",
+		closed:     stateOf(f[0]) == StateClosed && !isOverride(f[2]) && recordInt(f[3]) == 0,
+		generation: uint64(recordInt(f[1])), streak: uint64(recordInt(f[4])), recorded: f[5] != "",
 	}, nil
 }
 
@@ -218,10 +227,10 @@ func (s *RedisStore) load(ctx context.Context, key string) (*Circuit, time.Time,
 
 // decodeCircuit reads a record. What is missing or unreadable counts as never set.
 func decodeCircuit(f map[string]string) *Circuit {
-	int64Of := func(name string) int64 { return parseInt(f[name]) }
-	intOf := func(name string) int { return int(parseInt(f[name])) }
+	int64Of := func(name string) int64 { return recordInt(f[name]) }
+	intOf := func(name string) int { return int(recordInt(f[name])) }
 	c := &Circuit{
-		State: stateOf(f["state"]), Generation: parseUint(f["generation"]), ChangedAt: int64Of("changed_at"),
+		State: stateOf(f["state"]), Generation: uint64(int64Of("generation")), ChangedAt: int64Of("changed_at"),
 		Streak: intOf("streak"), StreakSince: int64Of("streak_since"),
 		Counted: Window{By: f["window_by"]}, RetryHint: int64Of("retry_hint"), MetAt: int64Of("met_at"),
 		OpenedAt: int64Of("opened_at"), RetryAt: int64Of("retry_at"), Reopens: intOf("reopens"),
@@ -246,7 +255,7 @@ func decodeCircuit(f map[string]string) *Circuit {
 		c.LastFailure = &Event{At: timeOf(at), Kind: EventFailure, Outcome: Failure,
 			Error: f["last_error"], Instance: f["last_instance"]}
 	}
-	if f["override"] != "" {
+	if isOverride(f["override"]) {
 		c.Override = &Override{State: stateOf(f["override"]), Until: timeOf(int64Of("override_until")),
 			Reason: f["override_reason"], By: f["override_by"]}
 	}
@@ -300,6 +309,19 @@ func decodeEvent(line, key string) (Event, bool) {
 	}
 	return e, true
 }
+
+// recordInt reads a number of a record, as circuit.lua does: at most fifteen
+// digits and nothing else.
+func recordInt(s string) int64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || len(s) > 15 {
+		return 0
+	}
+	return int64(n)
+}
+
+// isOverride reports whether a record's override is one.
+func isOverride(s string) bool { return s == "open" || s == "closed" }
 
 // stateOf reads a state; what is none of them counts as closed.
 func stateOf(text string) State {

@@ -45,6 +45,7 @@ func (c *Circuit) hear(m *Moment, p *Policy) {
 	if e.HasSucceeded {
 		at := m.now() - e.SinceSuccess.Milliseconds()
 		if c.StreakSince <= at && (c.MetAt == 0 || at <= c.settled(m)) {
+			m.restarted = c.Streak > 0
 			c.endStreak()
 		}
 	}
@@ -77,6 +78,9 @@ func (c *Circuit) count(m *Moment, p *Policy, r Result) *Transition {
 			c.StreakSince = now
 		}
 		c.Streak++
+		if m.restarted { // by the reporter's success: all its failures since then count
+			c.Streak = max(c.Streak, m.Evidence.Streak)
+		}
 		c.Counted.fail(p, now)
 		if d := p.retryAfter(r.RetryAfter); d > 0 {
 			c.RetryHint = max(c.RetryHint, now+d)

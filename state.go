@@ -118,7 +118,8 @@ type Moment struct {
 	// that every result of every process is reported: there is no more to know.
 	Evidence *Evidence
 
-	heard bool // the evidence has been taken in
+	heard     bool // the evidence has been taken in
+	restarted bool // and has ended a streak
 }
 
 func (m *Moment) now() int64 { return m.Now.UnixMilli() }
@@ -229,6 +230,7 @@ func (c *Circuit) Reset(m Moment, p Policy, by string) *Transition {
 func (c *Circuit) Snapshot(m Moment, p Policy) Snapshot {
 	view := *c // the methods below replace slices, and never write into them
 	view.Log = nil
+	view.Counted.Buckets = slices.Clone(c.Counted.Buckets) // but for these
 	view.advance(&m, &p)
 	view.dropLapsed(m.now())
 	counts := view.counts(&m, &p)

@@ -208,7 +208,11 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 	if reply[1] == "1" { // a new record: its name may have been lost with an old one
 		s.say(key, r.later)
 	}
-	return s.transition(reply[2:], key, r.Instance), nil
+	t := s.transition(reply[2:], key, r.Instance)
+	if t != nil {
+		l.turned(t.To == StateClosed)
+	}
+	return t, nil
 }
 
 // Snapshot implements Store.
@@ -330,16 +334,14 @@ func (s *RedisStore) sayAll(ctx context.Context) error {
 	s.namesDue = time.Time{}
 	s.namesMu.Unlock()
 	for len(due) > 0 {
-		args := []any{namesMax, namesKept.Milliseconds()}
 		batch := make([]string, 0, namesBatch)
 		for key := range due {
 			if len(batch) == namesBatch {
 				break
 			}
 			batch = append(batch, key)
-			args = append(args, key)
 		}
-		if _, err := s.run(ctx, s.scripts.names, []string{s.prefix + "names"}, args); err != nil {
+		if err := s.sayNames(ctx, batch...); err != nil {
 			s.namesMu.Lock()
 			for key := range due {
 				s.names[key] = struct{}{}
@@ -354,6 +356,17 @@ func (s *RedisStore) sayAll(ctx context.Context) error {
 	return nil
 }
 
+// sayNames says names in one command. It writes even where they are known: a
+// server that does it can write.
+func (s *RedisStore) sayNames(ctx context.Context, names ...string) error {
+	args := []any{namesMax, namesKept.Milliseconds()}
+	for _, name := range names {
+		args = append(args, name)
+	}
+	_, err := s.run(ctx, s.scripts.names, []string{s.prefix + "names"}, args)
+	return err
+}
+
 // Keys implements Lister. It reads the names and nothing else, so that other
 // tenants' keys on the server cost nothing.
 func (s *RedisStore) Keys(ctx context.Context) iter.Seq2[string, error] {
@@ -364,7 +377,7 @@ func (s *RedisStore) Keys(ctx context.Context) iter.Seq2[string, error] {
 		}
 		seen := make(map[string]struct{}) // a scan may show a name twice
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
-			page, next, err := s.client.ZScan(ctx, s.prefix+"names", cursor, "", namesBatch).Result()
+			page, next, err := s.scanNames(ctx, cursor)
 			if err != nil {
 				yield("", err)
 				return
@@ -381,4 +394,9 @@ func (s *RedisStore) Keys(ctx context.Context) iter.Seq2[string, error] {
 			cursor = next
 		}
 	}
+}
+
+func (s *RedisStore) scanNames(ctx context.Context, cursor uint64) (page []string, next uint64, err error) {
+	defer clientPanicked(&err)
+	return s.client.ZScan(ctx, s.prefix+"names", cursor, "", namesBatch).Result()
 }

@@ -15,7 +15,8 @@
 -- Integers go out as strings: Redis's Lua writes a large number in a reply or
 -- with tostring in its own ways.
 
-local clock = redis.call('TIME')
+local clock = redis.pcall('TIME')
+if clock.err then return redis.error_reply('ERR breaker decides on the clock of the server, but TIME failed: ' .. clock.err) end
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 
 local function int(n) return string.format('%.0f', n) end
@@ -53,7 +54,11 @@ local function load_circuit()
   local raw = redis.call('HGETALL', KEYS[1])
   for i = 1, #raw, 2 do
     local field, value = raw[i], raw[i + 1]
-    if text_fields[field] then c[field] = value else c[field] = tonumber(value) end
+    if text_fields[field] then
+      c[field] = value
+    elseif #value <= 15 and string.find(value, '^%d+$') then
+      c[field] = tonumber(value)
+    end
   end
   c.fresh = #raw == 0
   setmetatable(c, { __index = function(_, field)
@@ -61,6 +66,7 @@ local function load_circuit()
     return 0
   end })
   if c.state ~= 'open' and c.state ~= 'half-open' then c.state = 'closed' end
+  if c.override ~= 'open' and c.override ~= 'closed' then c.override = '' end
 end
 
 local function set(field, value)
@@ -72,18 +78,15 @@ end
 
 -- Keys outlive all they are needed for by an hour, or a day where the circuit
 -- is not simply closed, so that expiry never closes an open circuit.
-local function expire()
+local function expire(key)
   if c.override ~= '' and c.override_until == 0 then
-    redis.call('PERSIST', KEYS[1])
-    redis.call('PERSIST', KEYS[2])
+    redis.call('PERSIST', key)
     return
   end
   local last = math.max(now + p.window, c.retry_at, c.override_until, c.retry_hint, now + p.probe_lease)
   local spare = 3600000
   if c.state ~= 'closed' or c.override ~= '' then spare = 86400000 end
-  local ttl = int(last - now + spare)
-  redis.call('PEXPIRE', KEYS[1], ttl)
-  redis.call('PEXPIRE', KEYS[2], ttl)
+  redis.call('PEXPIRE', key, int(last - now + spare))
 end
 
 -- save writes what changed. The HSET comes first: it is the write that a full
@@ -99,10 +102,11 @@ local function save()
     args[#args + 1] = value
   end
   redis.call('HSET', KEYS[1], unpack(args))
+  expire(KEYS[1])
   if #events > 0 and redis.call('LPUSH', KEYS[2], unpack(events)) > 128 then
     redis.call('LTRIM', KEYS[2], 0, 99)
   end
-  expire()
+  expire(KEYS[2])
 end
 
 local function record(event)
@@ -327,13 +331,14 @@ end
 local evidence = numbers(ARGV[5])
 local own_streak = evidence[2]
 
-local heard = false
+local heard, restarted = false, false
 
 local function hear()
   if heard or evidence[1] ~= c.generation then return end
   heard = true
   local succeeded = now - evidence[3]
   if evidence[3] >= 0 and c.streak_since <= succeeded and (c.met_at == 0 or succeeded <= settled()) then
+    restarted = c.streak > 0
     end_streak()
   end
   if p.rates and ARGV[6] ~= '' and first_time() then

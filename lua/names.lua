@@ -8,7 +8,8 @@
 --
 -- Reply: how many were not known.
 
-local clock = redis.call('TIME')
+local clock = redis.pcall('TIME')
+if clock.err then return redis.error_reply('ERR breaker decides on the clock of the server, but TIME failed: ' .. clock.err) end
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local args = {}
 for i = 3, #ARGV do

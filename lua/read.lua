@@ -4,4 +4,6 @@
 --
 -- Reply: the server's time in seconds and microseconds, then the hash.
 
-return { redis.call('TIME'), redis.call('HGETALL', KEYS[1]) }
+local clock = redis.pcall('TIME')
+if clock.err then return redis.error_reply('ERR breaker decides on the clock of the server, but TIME failed: ' .. clock.err) end
+return { clock, redis.call('HGETALL', KEYS[1]) }

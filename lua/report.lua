@@ -25,6 +25,7 @@ local function count()
   if failed then
     if c.streak == 0 then set('streak_since', now) end
     set('streak', c.streak + 1)
+    if restarted then set('streak', math.max(c.streak, own_streak)) end
     fail_at()
     if retry_after > 0 then set('retry_hint', math.max(c.retry_hint, now + retry_after)) end
     last_failure('failure', text)
