@@ -28,6 +28,7 @@ type dueJob struct {
 type job struct {
 	op, key string
 	atClose bool // close does it early; without, close drops it
+	aside   bool // it is not about circuits: its failure is no outage
 	do      func(ctx context.Context) (*Transition, error)
 }
 

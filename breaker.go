@@ -25,8 +25,8 @@ type Config struct {
 	// PolicyFor is for families of keys that Policies does not name. It
 	// returns false for a key that is none of its own. It is asked once a key
 	// (and again, should more than 100,000 keys be in use) on the first
-	// caller's goroutine, so it must not block and must always answer the
-	// same. An impossible Policy from it is what that key's calls return, as
+	// caller's goroutine, so it must not block, must not use the Breaker and
+	// must always answer the same. An impossible Policy from it is what that key's calls return, as
 	// an ErrConfig.
 	PolicyFor func(key string) (Policy, bool)
 
@@ -118,7 +118,7 @@ func New(store Store, cfg Config) (*Breaker, error) {
 		b.classifier = HTTPClassifier{}
 	}
 	b.notes = newNotifier(cfg.Observer, cfg.Logger)
-	b.outage.notes, b.outage.logger = b.notes, cfg.Logger
+	b.outage.notes = b.notes
 	b.background.run = b.runJob
 	return b, nil
 }
@@ -181,10 +181,19 @@ func (b *Breaker) Close() error {
 // runJob does what a call left to be done later. If the store fails, the job
 // is dropped: whoever uses the circuit next settles what is due.
 func (b *Breaker) runJob(j job) {
-	ctx := withInstance(context.Background(), b.cfg.Instance)
-	_ = b.outage.ask(ctx, step{op: j.op, key: j.key, limit: b.cfg.StoreTimeout, do: func(ctx context.Context) error {
+	do := func(ctx context.Context) error {
 		return b.noting(ctx, func() (*Transition, error) { return j.do(ctx) })
-	}})
+	}
+	switch {
+	case j.aside && b.outage.down.Load():
+		b.background.after(2*namesDelay, j)
+		return
+	case j.aside:
+		_ = b.operate(context.Background(), j.op, j.key, do)
+		return
+	}
+	ctx := withInstance(context.Background(), b.cfg.Instance)
+	_ = b.outage.ask(ctx, step{op: j.op, key: j.key, limit: b.cfg.StoreTimeout, do: do})
 }
 
 // clip cuts a text for people to MaxErrorLength bytes of valid UTF-8.

@@ -14,9 +14,9 @@ import (
 //
 // fn's context is ctx, with the deadline of Policy.CallTimeout if there is one.
 // If fn panics or ends its goroutine, that is a Failure, and the panic goes on
-// as it was. A ctx that is done already is handed to fn all the same; what fn
-// makes of it says nothing of the dependency. So does a call that fails after
-// its caller cancelled ctx, whatever its error.
+// as it was. A ctx that is done already is handed to fn all the same. An error
+// from such a call is Ignored, as is any error after the caller cancelled ctx;
+// nil is a Success.
 func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Context) error) error {
 	if fn == nil {
 		return configError("Execute %.32q: fn is nil", key)
@@ -108,7 +108,8 @@ type Call struct {
 func (c *Call) Context() context.Context { return c.inner }
 
 // Done says how the call went; nil is a Success. The first time counts, any
-// other is a no-op.
+// other is a no-op. Call it before you cancel the context given to Allow: an
+// error after that is Ignored.
 func (c *Call) Done(err error) {
 	if c.done.CompareAndSwap(false, true) {
 		c.call.leave(c.outer, true, err)
@@ -197,7 +198,7 @@ func (c *call) acquire(ctx context.Context) error {
 			if b.redis == nil {
 				return nil
 			}
-			return b.redis.sayNames(ctx, key)
+			return b.redis.prove(ctx, key)
 		},
 		late: func() {
 			if got.permit.Probe != "" { // nobody will make this probe
@@ -244,7 +245,8 @@ func (c *call) withoutStore(storeErr error) error {
 		return storeErr
 	case FailLocal:
 		c.local = c.b.outage.fallbackStore()
-		err := c.acquireFrom(c.local)
+		permit, err := c.local.acquire(c.b.cfg.Instance, c.key, c.policy)
+		c.permit = permit
 		if rejected, ok := err.(*RejectedError); ok {
 			return c.reject(rejected)
 		}
@@ -262,6 +264,9 @@ func (b *Breaker) fallback(ctx context.Context, c call, fn func(context.Context)
 	run := func(ctx context.Context) error {
 		if !used.CompareAndSwap(false, true) {
 			return configError("Fallback %.32q: run was called before", c.key)
+		}
+		if ctx == nil {
+			ctx = context.Background()
 		}
 		return c.run(ctx, fn)
 	}
@@ -317,6 +322,9 @@ func (c *call) leave(ctx context.Context, returned bool, err error) {
 // settle reports what came of the call.
 func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err error) {
 	if c.free {
+		if c.b.redis != nil && v.Outcome == Success {
+			c.b.redis.succeeded(c.key)
+		}
 		return
 	}
 	r := Result{Outcome: v.Outcome, Elapsed: elapsed, RetryAfter: v.RetryAfter,
@@ -326,7 +334,7 @@ func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err
 	}
 	switch {
 	case c.local != nil:
-		c.reportTo(c.local, r)
+		c.local.report(c.key, c.policy, c.permit, r)
 	case c.b.memory != nil:
 		c.reportTo(c.b.memory, r)
 	default:

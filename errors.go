@@ -26,8 +26,9 @@ var (
 var errFull = errors.New("every circuit of the store holds something worth keeping; raise MemoryConfig.MaxKeys")
 
 // A RejectedError says that a call was not made, and when to come back.
-// It is ErrOpen or ErrBusy, never the dependency's own error, and it is of no
-// use to try again before RetryAfter has passed.
+// It is ErrOpen or ErrBusy, never the dependency's own error. To try again
+// before RetryAfter has passed is of no use while the circuit is open; while it
+// is half-open, RetryAfter is the latest time a slot frees, mostly sooner.
 type RejectedError struct {
 	Key   string
 	State State // StateOpen or StateHalfOpen

@@ -11,6 +11,7 @@ type ledger struct {
 	mu         sync.Mutex
 	generation uint64 // the one it speaks of, as last read from the store
 	streak     int    // own failures in a row
+	failedAt   time.Time
 	succeeded  time.Time
 	spoken     uint64 // the streak that a success of ours was last reported to have ended
 	tallies    []ledgerTally
@@ -53,11 +54,12 @@ func (l *ledger) turned(healthy bool) {
 }
 
 // failed counts a failure of our own.
-func (l *ledger) failed(generation uint64) {
+func (l *ledger) failed(generation uint64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if generation == l.generation {
 		l.streak++
+		l.failedAt = now
 	}
 }
 
@@ -76,6 +78,14 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 	}
 	l.spoken = pm.streak
 	return true
+}
+
+// succeededFreely counts a success of a call that had no permit, and so no
+// generation: it ends a streak of ours in any.
+func (l *ledger) succeededFreely(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.streak, l.succeeded = 0, now
 }
 
 // tally keeps a success for the shared window. It returns true if the store
@@ -130,9 +140,9 @@ func (l *ledger) unnamed(now time.Time, every time.Duration) bool {
 }
 
 // idle reports whether nothing would be lost with the ledger but the time of
-// the last success.
+// the last success, or a streak that is an hour old.
 func (l *ledger) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.streak == 0 && len(l.tallies) == 0
+	return (l.streak == 0 || time.Since(l.failedAt) > time.Hour) && len(l.tallies) == 0
 }

@@ -20,7 +20,8 @@ type Observer interface {
 	Rejected(key string, err *RejectedError)
 
 	// The others run on a goroutine of their own, one at a time, in order for
-	// each key; they may block, and delay no call. Of all the processes that
+	// each key; they may block, and delay no call, but what comes meanwhile
+	// waits in memory. They must not call Close, which waits for them. Of all the processes that
 	// share a circuit, only the one that made a transition hears of it.
 	Transitioned(t Transition)
 	StoreDegraded(err error)           // the store failed; what follows is by Config.OnStoreError
@@ -97,7 +98,7 @@ type notifier struct {
 	mu      sync.Mutex
 	ticket  uint64              // the next operation's
 	active  map[uint64]struct{} // operations under way that notices wait for
-	late    int                 // operations under way that they wait for no more
+	steps   map[uint64]struct{} // goroutines that Close waits for
 	waiting []waitingTransition
 	ready   []func()  // notices to bring, in order
 	running bool      // a goroutine brings them
@@ -110,7 +111,7 @@ type waitingTransition struct {
 }
 
 func newNotifier(o Observer, logger *slog.Logger) *notifier {
-	n := &notifier{observer: o, logger: logger, active: make(map[uint64]struct{})}
+	n := &notifier{observer: o, logger: logger, active: make(map[uint64]struct{}), steps: make(map[uint64]struct{})}
 	n.changed.L = &n.mu
 	return n
 }
@@ -119,19 +120,35 @@ func newNotifier(o Observer, logger *slog.Logger) *notifier {
 func (n *notifier) begin() (ticket uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.take(n.active)
+}
+
+// take requires n.mu.
+func (n *notifier) take(from map[uint64]struct{}) (ticket uint64) {
 	ticket = n.ticket
 	n.ticket++
-	n.active[ticket] = struct{}{}
+	from[ticket] = struct{}{}
 	return ticket
+}
+
+// beginStep marks the start of a goroutine that Close must wait for.
+func (n *notifier) beginStep() (ticket uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.take(n.steps)
+}
+
+func (n *notifier) endStep(ticket uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.steps, ticket)
+	n.changed.Broadcast()
 }
 
 // end marks the end of an operation, and hands in what it made.
 func (n *notifier) end(ticket uint64, made ...Transition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, waited := n.active[ticket]; !waited {
-		n.late--
-	}
 	delete(n.active, ticket)
 	n.changed.Broadcast()
 	if n.observer == nil {
@@ -150,17 +167,14 @@ func (n *notifier) end(ticket uint64, made ...Transition) {
 func (n *notifier) giveUp(ticket uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, ok := n.active[ticket]; ok {
-		delete(n.active, ticket)
-		n.late++
-		n.release()
-	}
+	delete(n.active, ticket)
+	n.release()
 }
 
 // release readies the transitions that nothing earlier can precede any more.
 // It requires n.mu.
 func (n *notifier) release() {
-	first := n.first()
+	first := n.first(n.active)
 	// A key's transitions up to the latest that need not wait go together:
 	// those with a lower generation have arrived too.
 	upTo := make(map[string]uint64)
@@ -184,10 +198,10 @@ func (n *notifier) release() {
 	}
 }
 
-// first is the earliest ticket under way, or the next. It requires n.mu.
-func (n *notifier) first() uint64 {
+// first is the earliest of some tickets, or the next. It requires n.mu.
+func (n *notifier) first(of map[uint64]struct{}) uint64 {
 	first := n.ticket
-	for ticket := range n.active {
+	for ticket := range of {
 		first = min(first, ticket)
 	}
 	return first
@@ -196,20 +210,27 @@ func (n *notifier) first() uint64 {
 func (n *notifier) degraded(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.bring(func() { n.observer.StoreDegraded(err) })
+	n.bring(func() {
+		n.logger.Warn("breaker: store degraded", "error", err)
+		if n.observer != nil {
+			n.observer.StoreDegraded(err)
+		}
+	})
 }
 
 func (n *notifier) recovered(down time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.bring(func() { n.observer.StoreRecovered(down) })
+	n.bring(func() {
+		n.logger.Info("breaker: store recovered", "down", down)
+		if n.observer != nil {
+			n.observer.StoreRecovered(down)
+		}
+	})
 }
 
 // bring queues a notice, and sees to it that it is brought. It requires n.mu.
 func (n *notifier) bring(notice func()) {
-	if n.observer == nil {
-		return
-	}
 	n.ready = append(n.ready, notice)
 	if !n.running {
 		n.running = true
@@ -270,7 +291,7 @@ func (n *notifier) wait(limit time.Duration) bool {
 		n.changed.Broadcast()
 	})
 	defer timer.Stop()
-	for before := n.ticket; n.running || n.late > 0 || n.first() < before; {
+	for before := n.ticket; n.running || n.first(n.active) < before || n.first(n.steps) < before; {
 		if expired {
 			return false
 		}

@@ -112,7 +112,7 @@ func (b *Breaker) operate(ctx context.Context, op, key string, do func(context.C
 		ctx = context.Background()
 	}
 	s := step{op: op, key: key, limit: b.cfg.StoreTimeout, do: do}
-	return s.run(withInstance(ctx, b.cfg.Instance), func(error) {})
+	return s.run(withInstance(ctx, b.cfg.Instance), b.notes, func(error) {})
 }
 
 // look is operate for a step that reads something. A step that comes too late

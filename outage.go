@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,8 @@ const (
 	FailClosed
 
 	// FailLocal protects the call with circuits private to this process,
-	// which begin closed and are forgotten once the store is back.
+	// which begin closed and are forgotten once the store is back. Their
+	// transitions are this process's own affair: no Observer is told.
 	FailLocal
 )
 
@@ -41,8 +41,7 @@ var (
 // the store is left alone for a while that doubles from minRest to maxRest;
 // then one caller at a time tries it, until one gets an answer.
 type outage struct {
-	notes  *notifier
-	logger *slog.Logger
+	notes *notifier
 
 	// down is false while the store is well: then a call need look at nothing
 	// else. It is written under mu.
@@ -53,7 +52,7 @@ type outage struct {
 	rest   time.Duration
 	next   time.Time // when the store may be tried again
 	trying bool
-	local  *MemoryStore // of FailLocal; nil while the store is well
+	local  *MemoryStore // of FailLocal; nil: none needed yet
 }
 
 // enter reports whether the store may be asked, and whether that is a trial of
@@ -78,7 +77,7 @@ func (o *outage) enter() (trial, ok bool) {
 // about how it is now.
 func (o *outage) leave(trial bool, err error) {
 	// An unreadable record is one circuit's trouble, not the store's.
-	failed := err != nil && !errors.Is(err, errRecord)
+	failed := err != nil && !contains(err, errRecord)
 	if !trial && !failed {
 		return
 	}
@@ -94,8 +93,8 @@ func (o *outage) leave(trial bool, err error) {
 	case !o.down.Load():
 		o.since, o.rest = time.Now(), minRest
 		o.next = o.since.Add(minRest)
+		o.local = nil // what a straggler of the last outage left
 		o.down.Store(true)
-		o.logger.Warn("breaker: store degraded", "error", err)
 		o.notes.degraded(err)
 	}
 }
@@ -104,9 +103,7 @@ func (o *outage) leave(trial bool, err error) {
 func (o *outage) end() {
 	o.trying, o.local = false, nil
 	o.down.Store(false)
-	down := time.Since(o.since)
-	o.logger.Info("breaker: store recovered", "down", down)
-	o.notes.recovered(down)
+	o.notes.recovered(time.Since(o.since))
 }
 
 // fallbackStore returns the circuits of FailLocal for this outage.
@@ -150,17 +147,20 @@ func (o *outage) ask(ctx context.Context, s step) error {
 			return do(ctx)
 		}
 	}
-	return s.run(ctx, func(err error) { o.leave(trial, err) })
+	return s.run(ctx, o.notes, func(err error) { o.leave(trial, err) })
 }
 
 // run takes the step. It returns nil, the error of a ctx that ended meanwhile,
 // or a *StoreError. judge is called once, with how the store did: a caller that
 // can't wait is no sign of a store that fails.
-func (s *step) run(ctx context.Context, judge func(error)) error {
+// Close waits for it, and for what undoes it.
+func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
+	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	done := make(chan error) // not buffered: do's end is taken, or it is late
 	gone := make(chan struct{})
 	go func() {
+		defer n.endStep(began)
 		defer cancel()
 		err := s.guarded(bounded)
 		if err != nil && bounded.Err() != nil {
@@ -189,7 +189,9 @@ func (s *step) run(ctx context.Context, judge func(error)) error {
 	}
 	err, answered := wait(callerDone)
 	if !answered {
+		waiting := n.beginStep()
 		go func() {
+			defer n.endStep(waiting)
 			late, _ := wait(nil)
 			close(gone)
 			judge(late)

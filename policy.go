@@ -82,17 +82,19 @@ type Policy struct {
 	// must exceed it. 0: none.
 	CallTimeout time.Duration `json:"call_timeout,omitempty"`
 
-	// Shadow counts, changes state and notifies as ever, but never rejects:
-	// the way to try a policy in production.
+	// Shadow counts, changes state and notifies as ever, but never rejects,
+	// not even where an operator forced the circuit open: the way to try a
+	// policy in production. What FailClosed makes of a failing store stays.
 	Shadow bool `json:"shadow,omitempty"`
 }
 
 // DefaultPolicy is what the zero Policy means: open after 5 failures in a row,
 // probe after 60s, one probe at a time, close on its success.
-var DefaultPolicy = Policy{}.withDefaults()
+var DefaultPolicy = Policy{}.WithDefaults()
 
-// withDefaults returns p with each zero field that has a default replaced by it.
-func (p Policy) withDefaults() Policy {
+// WithDefaults returns p with each zero field that has a default replaced by
+// it. A Breaker does this itself; it is for whoever calls a Store or a Circuit.
+func (p Policy) WithDefaults() Policy {
 	if p.ConsecutiveFailures == 0 && p.WindowFailures == 0 && p.FailureRate == 0 && p.SlowRate == 0 {
 		p.ConsecutiveFailures = 5
 	}
@@ -124,7 +126,12 @@ func (p Policy) Validate() error { return p.validate("Policy") }
 
 func (p Policy) validate(name string) error {
 	var errs []error
+	said := make(map[string]bool)
 	wrong := func(field string, value any, why string, args ...any) {
+		if said[field] {
+			return // one thing is wrong with it already
+		}
+		said[field] = true
 		errs = append(errs, configError("%s.%s is %v: %s", name, field, value, fmt.Sprintf(why, args...)))
 	}
 	for _, f := range []struct {
@@ -161,11 +168,7 @@ func (p Policy) validate(name string) error {
 			wrong(f.name, f.value, "must not be negative")
 		}
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-
-	d := p.withDefaults()
+	d := p.WithDefaults()
 	if p.FailureRate > 0 || p.SlowRate > 0 {
 		if most := d.Window.Seconds() * 1000 * maxCallsPerMilli; float64(d.MinCalls) > most {
 			wrong("MinCalls", d.MinCalls, "a Window of %v can't hold more than %.0f calls", d.Window, most)
@@ -243,11 +246,14 @@ func addClamped(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// durationText is a duration as JSON has it: "1m0s".
+// durationText is a duration as JSON has it: "60s", or "1.5s".
 type durationText time.Duration
 
 func (d durationText) MarshalText() ([]byte, error) {
-	return []byte(time.Duration(d).String()), nil
+	if v := time.Duration(d); v%time.Second != 0 {
+		return []byte(v.String()), nil
+	}
+	return fmt.Appendf(nil, "%ds", int64(time.Duration(d)/time.Second)), nil
 }
 
 func (d *durationText) UnmarshalText(text []byte) error {
@@ -279,7 +285,7 @@ func (t *policyText) durations(p *Policy) map[*durationText]*time.Duration {
 	}
 }
 
-// MarshalJSON writes the fields that are set, durations as "1m0s".
+// MarshalJSON writes the fields that are set, durations as "60s".
 func (p Policy) MarshalJSON() ([]byte, error) {
 	t := policyText{policyFields: (*policyFields)(&p)}
 	for text, d := range t.durations(&p) {
@@ -324,12 +330,12 @@ type askedPolicy struct {
 const maxAskedPolicies = 100_000
 
 func newPolicies(cfg *Config) policies {
-	standard := cfg.Policy.withDefaults()
+	standard := cfg.Policy.WithDefaults()
 	ps := policies{standard: &standard, policyFor: cfg.PolicyFor}
 	if len(cfg.Policies) > 0 {
 		ps.exact = make(map[string]*Policy, len(cfg.Policies))
 		for key, p := range cfg.Policies {
-			p = p.withDefaults()
+			p = p.WithDefaults()
 			ps.exact[key] = &p
 		}
 	}
@@ -362,7 +368,7 @@ func (a *askedPolicy) ask(ps *policies, key string) {
 	p, ok := ps.policyFor(key)
 	a.err = nil
 	if ok {
-		d := p.withDefaults()
+		d := p.WithDefaults()
 		a.policy, a.err = &d, p.validate(name)
 	}
 }

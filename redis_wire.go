@@ -41,9 +41,12 @@ var luaRead string
 //go:embed lua/names.lua
 var luaNames string
 
+//go:embed lua/prove.lua
+var luaProve string
+
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, report, hear, control, read, names script }
+type scripts struct{ acquire, report, hear, control, read, names, prove script }
 
 var luaScripts = newScripts(func(source string) string { return source })
 
@@ -57,7 +60,7 @@ func newScripts(edit func(string) string) scripts {
 	return scripts{
 		acquire: of(luaCircuit + luaAcquire), report: of(luaCircuit + luaReport),
 		hear: of(luaCircuit + luaHear), control: of(luaCircuit + luaControl),
-		read: of(luaRead), names: of(luaNames),
+		read: of(luaRead), names: of(luaNames), prove: of(luaProve),
 	}
 }
 

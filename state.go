@@ -151,7 +151,7 @@ func (c *Circuit) Acquire(m Moment, p Policy, owner string) (Permit, *RejectedEr
 	}
 
 	c.dropLapsed(m.now())
-	if len(c.Leases) >= p.MaxProbes {
+	if len(c.Leases) >= max(p.MaxProbes, 1) {
 		return pm, c.reject(StateHalfOpen, c.firstLapse()-m.now())
 	}
 	c.Leases = append(c.Leases, Lease{owner, m.now() + millis(p.ProbeLease)})
@@ -198,8 +198,9 @@ func (c *Circuit) Force(m Moment, p Policy, o Override) *Transition {
 		o.Until = timeOf(m.now() + millis(o.For))
 	}
 	o.For = 0 // Until says it
+	logged := o
 	c.Override = &o
-	c.record(&m, Event{Kind: EventOverride, Override: &o, By: o.By})
+	c.record(&m, Event{Kind: EventOverride, Override: &logged, By: o.By})
 	return c.steer(&m, from, CauseForced, counts)
 }
 

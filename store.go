@@ -77,7 +77,7 @@ type Permit struct {
 // A Result is what came of a permitted call.
 type Result struct {
 	Outcome    Outcome
-	Elapsed    time.Duration // 0 unless the policy has a SlowRate
+	Elapsed    time.Duration // 0 unless the policy has a SlowRate or there is an Observer
 	RetryAfter time.Duration // asked for by the server; 0: nothing asked
 	Error      string        // of a Failure: valid UTF-8, at most MaxErrorLength bytes
 	Instance   string        // the process

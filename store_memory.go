@@ -253,6 +253,10 @@ func (s *MemoryStore) History(_ context.Context, key string) ([]Event, error) {
 			t := *e.Transition // the circuit's own has no key
 			events[i].Transition = named(&t, key)
 		}
+		if e.Override != nil {
+			o := *e.Override
+			events[i].Override = &o
+		}
 	}
 	return events, nil
 }

@@ -21,9 +21,9 @@ type RedisConfig struct {
 	// in it are escaped: it can't change which slot of a Cluster a key is in.
 	Prefix string
 
-	// MaxStaleness is how old what a call acts on may be. It is read and kept,
-	// but every call is strict at present: it reads the circuit itself.
-	// Default 100ms; negative: strict.
+	// MaxStaleness is how old what a call acts on may be. It has no effect
+	// yet: every call is strict and reads the circuit itself, as a negative
+	// one asks for. Default 100ms.
 	MaxStaleness time.Duration
 
 	// Settle is how long a rule that several processes' reports met together
@@ -176,7 +176,7 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 	case pm.Probe != "":
 		return true
 	case r.Outcome == Failure:
-		l.failed(pm.Generation)
+		l.failed(pm.Generation, now)
 		return true
 	case r.Outcome != Success:
 		return false
@@ -188,6 +188,12 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 		s.tellLater(key, p, l, r.later)
 	}
 	return false
+}
+
+// succeeded remembers a success of a call that had no permit, since the store
+// was failing.
+func (s *RedisStore) succeeded(key string) {
+	s.ledger(key).succeededFreely(s.now())
 }
 
 // tell reports a result to the server.
@@ -247,8 +253,9 @@ func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by,
 	if err != nil {
 		return nil, err
 	}
-	s.say(key, nil)
-	_ = s.sayAll(ctx) // else it is said with the next names
+	if s.sayNames(ctx, key) != nil {
+		s.say(key, nil) // then with the next names
+	}
 	return s.transition(reply, key, InstanceOf(ctx)), nil
 }
 
@@ -320,44 +327,54 @@ func (s *RedisStore) say(key string, later *background) {
 	}
 	s.namesMu.Unlock()
 	if arm {
-		later.after(namesDelay, job{op: "names", atClose: true, do: func(ctx context.Context) (*Transition, error) {
-			return nil, s.sayAll(ctx)
-		}})
+		s.sayLater(namesDelay, later)
 	}
 }
 
-// sayAll says the names that are due. Those it could not say stay due.
-func (s *RedisStore) sayAll(ctx context.Context) error {
+// sayLater says the names that are due, a batch at a time.
+func (s *RedisStore) sayLater(delay time.Duration, later *background) {
+	later.after(delay, job{op: "names", aside: true, atClose: true, do: func(ctx context.Context) (*Transition, error) {
+		more, err := s.sayDue(ctx)
+		switch {
+		case err != nil:
+			s.sayLater(2*namesDelay, later)
+		case more:
+			s.sayLater(0, later)
+		}
+		return nil, err
+	}})
+}
+
+// sayDue says a batch of the names that are due and reports whether there are
+// more. Those it could not say stay due.
+func (s *RedisStore) sayDue(ctx context.Context) (more bool, err error) {
 	s.namesMu.Lock()
-	due := s.names
-	s.names = make(map[string]struct{})
-	s.namesDue = time.Time{}
+	batch := make([]string, 0, min(len(s.names), namesBatch))
+	for key := range s.names {
+		if len(batch) == namesBatch {
+			break
+		}
+		batch = append(batch, key)
+		delete(s.names, key)
+	}
+	if more = len(s.names) > 0; !more {
+		s.namesDue = time.Time{}
+	}
 	s.namesMu.Unlock()
-	for len(due) > 0 {
-		batch := make([]string, 0, namesBatch)
-		for key := range due {
-			if len(batch) == namesBatch {
-				break
-			}
-			batch = append(batch, key)
-		}
-		if err := s.sayNames(ctx, batch...); err != nil {
-			s.namesMu.Lock()
-			for key := range due {
-				s.names[key] = struct{}{}
-			}
-			s.namesMu.Unlock()
-			return err
-		}
+	if len(batch) == 0 {
+		return false, nil
+	}
+	if err = s.sayNames(ctx, batch...); err != nil {
+		s.namesMu.Lock()
+		defer s.namesMu.Unlock()
 		for _, key := range batch {
-			delete(due, key)
+			s.names[key] = struct{}{}
 		}
 	}
-	return nil
+	return more, err
 }
 
-// sayNames says names in one command. It writes even where they are known: a
-// server that does it can write.
+// sayNames says names in one command.
 func (s *RedisStore) sayNames(ctx context.Context, names ...string) error {
 	args := []any{namesMax, namesKept.Milliseconds()}
 	for _, name := range names {
@@ -367,13 +384,23 @@ func (s *RedisStore) sayNames(ctx context.Context, names ...string) error {
 	return err
 }
 
+// prove shows that the server can write circuits such as that of key: one that
+// is full or read-only still reads.
+func (s *RedisStore) prove(ctx context.Context, key string) error {
+	_, err := s.run(ctx, s.scripts.prove, []string{s.keys(key)[0] + ":proof"}, nil)
+	return err
+}
+
 // Keys implements Lister. It reads the names and nothing else, so that other
 // tenants' keys on the server cost nothing.
 func (s *RedisStore) Keys(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := s.sayAll(ctx); err != nil {
-			yield("", err)
-			return
+		for more := true; more; {
+			var err error
+			if more, err = s.sayDue(ctx); err != nil {
+				yield("", err)
+				return
+			}
 		}
 		seen := make(map[string]struct{}) // a scan may show a name twice
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {

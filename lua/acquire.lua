@@ -31,6 +31,6 @@ if c.state == 'open' then return answer('open', c.retry_at - now) end
 
 local taken, first_lapse = drop_lapsed()
 if holds(id) then return answer('probe') end -- delivered twice
-if taken >= p.max_probes then return answer('busy', first_lapse - now) end
+if taken >= math.max(p.max_probes, 1) then return answer('busy', first_lapse - now) end
 set('leases', c.leases .. id .. ',' .. int(now + p.probe_lease) .. ';')
 return answer('probe')

@@ -180,10 +180,8 @@ local function failures_within(at)
   return n
 end
 
--- The failures are in order of time: all are in the window if the first is.
 local function window_full()
-  return #c.failures >= 13 * p.window_failures
-    and tonumber(string.sub(c.failures, 1, 13)) > now - p.window
+  return #c.failures >= 13 * p.window_failures and failures_within(now) >= p.window_failures
 end
 
 -- Leases: "owner,until;" each.
