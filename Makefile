@@ -1,0 +1,37 @@
+# Everything here runs in every module of the repository.
+MODULES     := $(sort $(dir $(shell find . -name go.mod -not -path './.git/*')))
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TESTFLAGS   ?= -race -shuffle=on
+BENCHFLAGS  ?= -bench . -benchmem
+
+# $(call each,COMMAND) runs COMMAND in each module and stops where it fails.
+each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$module && $(1)); done
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint fmt tidy bench cover examples
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## Run all tests (real-server tests need redis-server on the PATH)
+	$(call each,go test $(TESTFLAGS) ./...)
+
+lint: ## Check formatting, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }
+	$(call each,go vet ./...)
+	$(call each,$(STATICCHECK) ./...)
+
+fmt: ## Format all Go files
+	gofmt -w .
+
+tidy: ## Check that each go.mod and go.sum is tidy
+	$(call each,go mod tidy -diff)
+
+bench: ## Run all benchmarks
+	$(call each,go test -run '^$$' $(BENCHFLAGS) ./...)
+
+cover: ## Show the test coverage of each package
+	$(call each,go test -cover ./...)
+
+examples: ## Build every package, the examples included
+	$(call each,go build -o /dev/null ./...)
