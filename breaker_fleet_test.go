@@ -1,0 +1,253 @@
+package breaker_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/breakerkit/breaker"
+)
+
+// What makes the count of consecutive failures true for several processes over
+// Redis, although their successes cost nothing and nobody hears of them.
+
+// settle is RedisConfig.Settle unless set.
+const settle = 150 * time.Millisecond
+
+// pair joins two processes, and what each is told.
+func pair(join join, p breaker.Policy) (a, b *breaker.Breaker, heardA, heardB *hearing) {
+	heardA, heardB = new(hearing), new(hearing)
+	a = join(breaker.Config{Policy: p, Observer: heardA, Instance: "a"})
+	b = join(breaker.Config{Policy: p, Observer: heardB, Instance: "b"})
+	return a, b, heardA, heardB
+}
+
+// B's success fell between A's failures, and B did not say so: when it began
+// there was no streak to end. Its own failure brings the news.
+func TestASuccessNobodyHeardOfEndsTheStreakWithItsProcessNextFailure(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, _, _ := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+		success := beginCall(b, "k")
+		executeN(t, a, "k", 1, errDown)
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, success.finish(nil))
+		time.Sleep(10 * time.Millisecond)
+		executeN(t, a, "k", 2, errDown)
+		require.Equal(t, 3, snapshotOf(t, a, "k").ConsecutiveFailures)
+
+		executeN(t, b, "k", 1, errDown)
+		assert.Equal(t, 1, snapshotOf(t, a, "k").ConsecutiveFailures, "the streak begins with this failure")
+		time.Sleep(time.Second)
+		assert.Equal(t, breaker.StateClosed, stateOf(t, a, "k"))
+	})
+}
+
+// And so does its next call of any kind, once a rule seems to be met.
+func TestABusyProcessSpeaksUpWhileARuleSettles(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, _, _ := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+		c := join(under(breaker.Policy{ConsecutiveFailures: 4}))
+		success := beginCall(c, "k")
+		executeN(t, a, "k", 2, errDown)
+		executeN(t, b, "k", 2, errDown) // met, all of it by others
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, success.finish(nil))
+		time.Sleep(50 * time.Millisecond)
+		next := beginCall(c, "k")
+		time.Sleep(time.Second)
+		assert.Equal(t, breaker.StateClosed, stateOf(t, a, "k"))
+		require.NoError(t, next.finish(nil))
+	})
+}
+
+// A process that saw nothing but failures does not wait for anybody.
+func TestTheStreakOfOneProcessOpensAtOnce(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 5})
+		for range 4 {
+			executeN(t, a, "k", 1, errDown)
+			executeN(t, b, "k", 1, nil)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+		executeN(t, a, "k", 1, errDown)
+		requireRejected(t, execute(b, "k", nil), breaker.ErrOpen)
+		assert.Equal(t, []string{"closed>open"}, heardA.path())
+		assert.Equal(t, 5, heardA.last(t).Counts.ConsecutiveFailures)
+		assert.Empty(t, heardB.path())
+	})
+}
+
+// Several processes together open the circuit once the rule has been met for
+// Settle. The one whose report met it settles it, and alone tells of it.
+func TestARuleMetBySeveralProcessesOpensAfterSettle(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+		reader := join(under(breaker.Policy{ConsecutiveFailures: 4}))
+		executeN(t, a, "k", 2, errDown)
+		time.Sleep(10 * time.Millisecond)
+		executeN(t, b, "k", 2, errDown)
+		met := time.Now()
+
+		time.Sleep(settle - time.Millisecond)
+		executeN(t, reader, "k", 1, errNeutral)
+		require.Equal(t, breaker.StateClosed, stateOf(t, reader, "k"))
+		require.Empty(t, heardB.path())
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, []string{"closed>open"}, heardB.path())
+		assert.Empty(t, heardA.path())
+
+		s := snapshotOf(t, reader, "k")
+		assert.Equal(t, breaker.StateOpen, s.State)
+		assert.True(t, met.Equal(s.OpenedAt), "the failure that met it")
+		r := requireRejected(t, execute(a, "k", nil), breaker.ErrOpen)
+		assert.Equal(t, time.Minute-settle, r.RetryAfter)
+		last := heardB.last(t)
+		assert.Equal(t, "b", last.Instance)
+		assert.True(t, met.Add(time.Minute).Equal(last.RetryAt))
+	})
+}
+
+func TestASuccessWhileARuleSettlesPreventsTheOpening(t *testing.T) {
+	for _, after := range []time.Duration{time.Millisecond, settle - time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			redisBubble(t, func(t *testing.T, join join) {
+				a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+				executeN(t, a, "k", 2, errDown)
+				executeN(t, b, "k", 2, errDown)
+				time.Sleep(after)
+				executeN(t, a, "k", 1, nil)
+				time.Sleep(time.Second)
+				assert.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+				assert.Zero(t, snapshotOf(t, b, "k").ConsecutiveFailures)
+				assert.Empty(t, append(heardA.path(), heardB.path()...))
+			})
+		})
+	}
+}
+
+// If the process that would settle it is gone, whoever comes next does.
+func TestWhoeverComesNextSettlesForAProcessThatDied(t *testing.T) {
+	nexts := map[string]func(t *testing.T, a *breaker.Breaker, inFlight *heldCall){
+		"a call": func(t *testing.T, a *breaker.Breaker, c *heldCall) {
+			r := requireRejected(t, execute(a, "k", nil), breaker.ErrOpen)
+			assert.Equal(t, 50*time.Second, r.RetryAfter)
+			require.NoError(t, c.finish(nil))
+		},
+		"a failure": func(t *testing.T, a *breaker.Breaker, c *heldCall) { require.Error(t, c.finish(errDown)) },
+		// It ended too late to have a say.
+		"a success": func(t *testing.T, a *breaker.Breaker, c *heldCall) { require.NoError(t, c.finish(nil)) },
+	}
+	for name, next := range nexts {
+		t.Run(name, func(t *testing.T) {
+			redisBubble(t, func(t *testing.T, join join) {
+				a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+				executeN(t, a, "k", 2, errDown)
+				time.Sleep(10 * time.Millisecond)
+				inFlight := beginCall(a, "k")
+				executeN(t, b, "k", 2, errDown)
+				require.NoError(t, b.Close())
+				time.Sleep(10 * time.Second)
+
+				// A read takes it as settled, and settles nothing.
+				assert.Equal(t, breaker.StateOpen, stateOf(t, a, "k"))
+				require.Empty(t, append(heardA.path(), heardB.path()...))
+
+				next(t, a, inFlight)
+				assert.Equal(t, []string{"closed>open"}, heardA.path())
+				assert.Equal(t, "a", heardA.last(t).Instance)
+				assert.Equal(t, 50*time.Second, time.Until(heardA.last(t).RetryAt))
+			})
+		})
+	}
+}
+
+// Successes of which nobody heard count in a shared rate before it opens.
+func TestSuccessesComeInWhileARateSettles(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		successes int
+		want      breaker.State
+	}{{"failures alone", 0, breaker.StateOpen}, {"and successes elsewhere", 20, breaker.StateClosed}} {
+		t.Run(c.name, func(t *testing.T) {
+			redisBubble(t, func(t *testing.T, join join) {
+				a, b, _, _ := pair(join, breaker.Policy{FailureRate: 0.5, MinCalls: 10})
+				executeN(t, b, "k", 1, errDown)
+				executeN(t, a, "k", 1, errDown)
+				executeN(t, a, "k", c.successes, nil)
+				executeN(t, b, "k", 8, errDown)
+				require.Equal(t, 10, snapshotOf(t, b, "k").WindowFailures)
+				require.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+				time.Sleep(settle)
+				synctest.Wait()
+				assert.Equal(t, c.want, stateOf(t, b, "k"))
+				assert.Equal(t, 10+c.successes, snapshotOf(t, b, "k").WindowCalls)
+			})
+		})
+	}
+}
+
+func TestWithoutSettlingEveryRuleOpensAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMiniRedis(t)
+		var processes []*breaker.Breaker
+		for range 5 {
+			store := breaker.NewRedisStore(server.client(t), breaker.RedisConfig{MaxStaleness: -1, Settle: -1})
+			processes = append(processes, newBreaker(t, store, breaker.Config{}))
+		}
+		for _, b := range processes {
+			executeN(t, b, "k", 1, errDown)
+		}
+		assert.Equal(t, breaker.StateOpen, stateOf(t, processes[0], "k"))
+	})
+}
+
+// A success and the failures after it may fall into one millisecond.
+func TestFailuresRightAfterASuccessAreAllCounted(t *testing.T) {
+	eachStore(t, func(t *testing.T, join join) {
+		b := join(breaker.Config{})
+		executeN(t, b, "k", 1, nil)
+		executeN(t, b, "k", 3, errDown)
+		assert.Equal(t, 3, snapshotOf(t, b, "k").ConsecutiveFailures)
+	})
+}
+
+// A minute of 32 callers in four processes; the dependency is down from the
+// twentieth second to the fortieth.
+func TestAMinuteOfThirtyTwoCallers(t *testing.T) {
+	eachStore(t, func(t *testing.T, join join) {
+		policy := under(breaker.Policy{Cooldown: 5 * time.Second})
+		began := time.Now()
+		var inVain, served atomic.Int32
+		fn := func(context.Context) error {
+			if at := time.Since(began); at >= 20*time.Second && at < 40*time.Second {
+				inVain.Add(1)
+				return errDown
+			}
+			served.Add(1)
+			return nil
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			b := join(policy)
+			for range 8 {
+				wg.Go(func() {
+					for time.Since(began) < time.Minute {
+						_ = b.Execute(bg, "k", fn)
+						time.Sleep(time.Second)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, inVain.Load(), int32(32+4), "one call each at most, then a probe every 5s")
+		assert.GreaterOrEqual(t, served.Load(), int32(32*(60-20-6)), "all, but for the outage and a cooldown")
+		assert.Equal(t, breaker.StateClosed, stateOf(t, join(policy), "k"))
+	})
+}
