@@ -25,6 +25,7 @@ import (
 // own, that share the circuits of one server, all in virtual time.
 type virtualFleet struct {
 	t         *testing.T
+	server    *miniredis.Miniredis
 	processes []*breaker.Breaker
 	opened    atomic.Int64 // transitions to open that the processes were told of
 }
@@ -35,7 +36,7 @@ func newVirtualFleet(t *testing.T, processes int, settle time.Duration) *virtual
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	t.Cleanup(server.Close)
-	f := &virtualFleet{t: t}
+	f := &virtualFleet{t: t, server: server}
 	for i := range processes {
 		client := redis.NewClient(&redis.Options{
 			Dialer:   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
