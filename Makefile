@@ -1,7 +1,7 @@
 # Everything here runs in every module of the repository.
 MODULES     := $(sort $(dir $(shell find . -name go.mod -not -path './.git/*')))
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-TESTFLAGS   ?= -race -shuffle=on
+TESTFLAGS   ?= -race -shuffle=on -timeout 20m
 BENCHFLAGS  ?= -bench . -benchmem
 
 # $(call each,COMMAND) runs COMMAND in each module and stops where it fails.

@@ -182,35 +182,6 @@ func (r *diffRig) check(seed uint64) string {
 	return fmt.Sprintf("BREAKER_SEED=%d go test -run %s . begins with it:\n%s%v", seed, r.test, listing(writer.settle, steps), err)
 }
 
-func replay(steps []diffStep) func(*diffWorld) (diffStep, bool) {
-	return func(w *diffWorld) (s diffStep, ok bool) {
-		if w.steps < len(steps) {
-			return steps[w.steps], true
-		}
-		return s, false
-	}
-}
-
-// shrink leaves steps out while fails says that the rest fails. It asks at
-// most five hundred times.
-func shrink(steps []diffStep, fails func([]diffStep) bool) []diffStep {
-	asked := 0
-	for size := len(steps) / 2; size > 0; {
-		before := len(steps)
-		for at := 0; at+size <= len(steps) && asked < 500; asked++ {
-			if fewer := slices.Concat(steps[:at], steps[at+size:]); fails(fewer) {
-				steps = fewer
-			} else {
-				at += size
-			}
-		}
-		if len(steps) == before || size > len(steps) {
-			size /= 2
-		}
-	}
-	return steps
-}
-
 // run plays the steps that next gives, and returns those played up to the
 // first one that went wrong, and how.
 func (r *diffRig) run(settle time.Duration, next func(*diffWorld) (diffStep, bool)) (steps []diffStep, err error) {

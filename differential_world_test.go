@@ -210,9 +210,7 @@ func (w *diffWorld) sound(s diffStep, before Circuit, a *diffAnswer) error {
 		return fmt.Errorf("%d events are kept", len(c.Log))
 	case a.Rejected != nil && a.Rejected.RetryAfter < 0:
 		return fmt.Errorf("RetryAfter is %v", a.Rejected.RetryAfter)
-	}
-
-	if s.do == "wait" { // when there may be something new to see
+	case s.do == "wait": // when there may be something new to see
 		return w.unchanged(c)
 	}
 	return nil
