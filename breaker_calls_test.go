@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,6 +159,35 @@ func TestAllowGivesAContextWithTheDeadlineAndDoneEndsIt(t *testing.T) {
 		allowed.Done(nil)
 		assert.Equal(t, context.Canceled, allowed.Context().Err())
 	})
+}
+
+// However a call ends, the context with its deadline ends too, and with it its timer.
+func TestTheContextOfACallEndsWithIt(t *testing.T) {
+	exit := breaker.ClassifierFunc(func(error) breaker.Outcome { runtime.Goexit(); return breaker.Failure })
+	for name, c := range map[string]struct {
+		classifier breaker.Classifier
+		end        func() error
+	}{
+		"success":            {nil, func() error { return nil }},
+		"failure":            {nil, func() error { return errDown }},
+		"panic":              {nil, func() error { panic("boom") }},
+		"Goexit":             {nil, func() error { runtime.Goexit(); return nil }},
+		"classifier panics":  {breaker.ClassifierFunc(nil), func() error { return errDown }},
+		"classifier Goexits": {exit, func() error { return errDown }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachStore(t, func(t *testing.T, join join) {
+				b := join(breaker.Config{Classifier: c.classifier, Policy: breaker.Policy{CallTimeout: time.Hour}})
+				var inner context.Context
+				inGoroutine(func() {
+					_ = panicOf(func() {
+						_ = b.Execute(bg, "k", func(ctx context.Context) error { inner = ctx; return c.end() })
+					})
+				})
+				assert.Equal(t, context.Canceled, inner.Err())
+			})
+		})
+	}
 }
 
 // A caller who hangs up, and then says so to Done, is no failure either.

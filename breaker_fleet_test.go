@@ -95,7 +95,9 @@ func TestARuleMetBySeveralProcessesOpensAfterSettle(t *testing.T) {
 		executeN(t, b, "k", 2, errDown)
 		met := time.Now()
 
-		time.Sleep(settle - time.Millisecond)
+		time.Sleep(settle / 2)
+		executeN(t, reader, "k", 1, errDown) // one more does not restart it
+		time.Sleep(settle/2 - time.Millisecond)
 		executeN(t, reader, "k", 1, errNeutral)
 		require.Equal(t, breaker.StateClosed, stateOf(t, reader, "k"))
 		require.Empty(t, heardB.path())

@@ -283,6 +283,21 @@ func TestObserversHearOnceOfAnOutageAndOnceOfItsEnd(t *testing.T) {
 	})
 }
 
+func TestCallsThatFailTogetherAreOneOutage(t *testing.T) {
+	var h hearing
+	flaky(t, breaker.Config{Observer: &h}, func(t *testing.T, b *breaker.Breaker, store *breakertest.FlakyStore) {
+		store.Hang()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { assert.NoError(t, execute(b, "k", nil)) })
+		}
+		wg.Wait()
+		degraded, _, _ := h.outages()
+		assert.Equal(t, 1, degraded)
+		assert.Equal(t, 20, store.Steps())
+	})
+}
+
 // What began before the store failed says nothing about how it is now.
 func TestALateAnswerFromBeforeTheOutageDoesNotEndIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -252,8 +252,10 @@ func TestRule14ALateResultDoesNotCountInAnotherLifeOfItsCircuit(t *testing.T) {
 		for i := range 5 {
 			executeN(t, b, fmt.Sprint(i), 1, nil)
 		}
+		require.Empty(t, historyOf(t, b, "k"), "it is forgotten")
+		halfOpen(t, b, "k") // and lives through the same again
+		executeN(t, b, "k", 1, nil)
 		executeN(t, b, "k", 1, errDown)
-		require.Equal(t, 1, snapshotOf(t, b, "k").ConsecutiveFailures, "it began anew")
 		late.finish(errDown)
 		assert.Equal(t, 1, snapshotOf(t, b, "k").ConsecutiveFailures)
 	})

@@ -305,14 +305,14 @@ func (c *call) leave(ctx context.Context, returned bool, err error) {
 		err = errNotReturned
 	}
 	defer func() { c.settle(ctx, v, elapsed, err) }()
+	if c.cancel != nil {
+		defer c.cancel()
+	}
 	switch {
 	case err == nil:
 		v.Outcome = Success
 	case returned:
 		v = c.judge(ctx, err)
-	}
-	if c.cancel != nil {
-		c.cancel()
 	}
 	if o := c.b.cfg.Observer; o != nil {
 		c.b.notes.guarded(func() { o.CallDone(c.key, v.Outcome, elapsed) })

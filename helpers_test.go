@@ -132,6 +132,13 @@ func snapshotOf(t testing.TB, b *breaker.Breaker, key string) breaker.Snapshot {
 	return s
 }
 
+func historyOf(t testing.TB, b *breaker.Breaker, key string) []breaker.Event {
+	t.Helper()
+	events, err := b.History(bg, key)
+	require.NoError(t, err)
+	return events
+}
+
 func stateOf(t testing.TB, b *breaker.Breaker, key string) breaker.State {
 	t.Helper()
 	return snapshotOf(t, b, key).State

@@ -21,8 +21,9 @@ type Observer interface {
 
 	// The others run on a goroutine of their own, one at a time, in order for
 	// each key; they may block, and delay no call, but what comes meanwhile
-	// waits in memory. They must not call Close, which waits for them. Of all the processes that
-	// share a circuit, only the one that made a transition hears of it.
+	// waits in memory. They must not call Close, which waits for them. Of all
+	// the processes that share a circuit, only the one that made a transition
+	// hears of it.
 	Transitioned(t Transition)
 	StoreDegraded(err error)           // the store failed; what follows is by Config.OnStoreError
 	StoreRecovered(down time.Duration) // it is back, after so long
@@ -157,9 +158,7 @@ func (n *notifier) end(ticket uint64, made ...Transition) {
 	for _, t := range made {
 		n.waiting = append(n.waiting, waitingTransition{t, n.ticket})
 	}
-	if len(n.waiting) > 0 {
-		n.release()
-	}
+	n.release()
 }
 
 // giveUp says that an operation takes too long to wait for: what it makes, if
@@ -174,6 +173,9 @@ func (n *notifier) giveUp(ticket uint64) {
 // release readies the transitions that nothing earlier can precede any more.
 // It requires n.mu.
 func (n *notifier) release() {
+	if len(n.waiting) == 0 {
+		return
+	}
 	first := n.first(n.active)
 	// A key's transitions up to the latest that need not wait go together:
 	// those with a lower generation have arrived too.

@@ -152,8 +152,8 @@ func (o *outage) ask(ctx context.Context, s step) error {
 
 // run takes the step. It returns nil, the error of a ctx that ended meanwhile,
 // or a *StoreError. judge is called once, with how the store did: a caller that
-// can't wait is no sign of a store that fails.
-// Close waits for it, and for what undoes it.
+// can't wait is no sign of a store that fails. Close waits for the step, and
+// for what undoes it.
 func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)

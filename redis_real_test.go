@@ -182,6 +182,44 @@ func TestWhatEachCallSends(t *testing.T) {
 	p.sends(t, "a call under an override", one, call(callFails, errDependency))
 }
 
+// What a process pays to find out what another one did.
+func TestWhatAChangeByAnotherProcessCosts(t *testing.T) {
+	t.Parallel()
+	srv := startAtNoon(t)
+	policy := breaker.Policy{ConsecutiveFailures: 3, Cooldown: time.Minute}
+	a, b, c := startProcess(t, srv, policy), startProcess(t, srv, policy), startProcess(t, srv, policy)
+	call := func(p realProcess, fn func(context.Context) error, want error) func() {
+		return func() { assert.ErrorIs(t, p.Execute(t.Context(), "stripe", fn), want) }
+	}
+	for _, p := range []realProcess{a, b, c} {
+		call(p, callOK, nil)()
+		sayNames(t, p)
+	}
+	for range 3 { // has the server load all scripts
+		failOther := func() error { return a.Execute(t.Context(), "other", callFails) }
+		assert.ErrorIs(t, failOther(), errDependency)
+	}
+	assert.ErrorIs(t, a.Execute(t.Context(), "other", callOK), breaker.ErrOpen)
+
+	// The clock stands, so that what two processes met together goes on settling.
+	call(a, callFails, errDependency)()
+	call(a, callFails, errDependency)()
+	call(b, callFails, errDependency)()
+	c.sends(t, "a failure while a rule settles", map[string]int{"hmget": 1, "evalsha": 2}, call(c, callFails, errDependency))
+	c.sends(t, "a success that unmeets it", map[string]int{"hmget": 1, "evalsha": 2}, call(c, callOK, nil))
+
+	call(a, callOK, nil)() // its own two failures would count else
+	for range 3 {
+		call(a, callFails, errDependency)()
+	}
+	c.sends(t, "the first rejection", map[string]int{"hmget": 1, "evalsha": 1}, call(c, callOK, breaker.ErrOpen))
+	c.sends(t, "the next", map[string]int{"evalsha": 1}, call(c, callOK, breaker.ErrOpen))
+	setServerClock(t, srv, noon+61_000)
+	call(a, callOK, nil)()
+	c.sends(t, "the first call after it closed", map[string]int{"evalsha": 1}, call(c, callOK, nil))
+	c.sends(t, "the next", map[string]int{"hmget": 1}, call(c, callOK, nil))
+}
+
 // Of all its calls that saw the same streak, one speaks for the process.
 func TestStreakIsSpokenForOncePerProcess(t *testing.T) {
 	t.Parallel()

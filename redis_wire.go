@@ -72,15 +72,18 @@ func (onceCmd) NoRetry() bool { return true }
 
 // run runs a script by its hash, and in full where the server does not know
 // it: that loads it, and a server that says so again has failed.
-func (s *RedisStore) run(ctx context.Context, sc script, keys []string, args []any) ([]string, error) {
+func (s *RedisStore) run(ctx context.Context, sc script, keys []string, args []any) (any, error) {
 	reply, err := s.eval(ctx, "evalsha", sc.sha, keys, args)
 	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		reply, err = s.eval(ctx, "eval", sc.source, keys, args)
+		return s.eval(ctx, "eval", sc.source, keys, args)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return textsOf(reply), nil
+	return reply, err
+}
+
+// texts runs a script whose reply is a list of texts.
+func (s *RedisStore) texts(ctx context.Context, sc script, keys []string, args []any) ([]string, error) {
+	reply, err := s.run(ctx, sc, keys, args)
+	return textsOf(reply), err
 }
 
 func (s *RedisStore) eval(ctx context.Context, name, script string, keys []string, args []any) (reply any, err error) {
@@ -153,7 +156,7 @@ func (s *RedisStore) args(ctx context.Context, p *Policy, l *ledger, id string) 
 	}
 	args := make([]any, 0, 16)
 	return append(args, policyArg(p),
-		strconv.FormatInt(millis(s.settle), 10)+","+strconv.FormatFloat(s.jitter(), 'g', -1, 64),
+		strconv.FormatInt(millis(s.settle), 10)+","+strconv.FormatFloat(s.jitter(), 'f', -1, 64),
 		InstanceOf(ctx), e.Process,
 		fmt.Sprintf("%d,%d,%d", e.Generation, e.Streak, since), tallies.String(), id)
 }
@@ -187,7 +190,8 @@ type head struct {
 	streak     uint64 // when it began; 0: none
 }
 
-func (s *RedisStore) readHead(ctx context.Context, key string) (head, error) {
+func (s *RedisStore) readHead(ctx context.Context, key string) (h head, err error) {
+	defer clientPanicked(&err)
 	fields, err := s.client.HMGet(ctx, s.keys(key)[0],
 		"state", "generation", "override", "met_at", "streak_since", "version").Result()
 	if err != nil {
@@ -205,10 +209,7 @@ func (s *RedisStore) readHead(ctx context.Context, key string) (head, error) {
 
 // load reads a circuit, and the server's time.
 func (s *RedisStore) load(ctx context.Context, key string) (*Circuit, time.Time, error) {
-	reply, err := s.eval(ctx, "evalsha", s.scripts.read.sha, s.keys(key)[:1], nil)
-	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
-		reply, err = s.eval(ctx, "eval", s.scripts.read.source, s.keys(key)[:1], nil)
-	}
+	reply, err := s.run(ctx, s.scripts.read, s.keys(key)[:1], nil)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

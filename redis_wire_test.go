@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -255,4 +256,32 @@ func TestNamesThatLookEscapedStayApart(t *testing.T) {
 	}
 	slices.Sort(escaped)
 	assert.Len(t, slices.Compact(escaped), len(names))
+}
+
+// A share of any size must be a number to every server's Lua.
+func TestTheSmallestJitterIsUnderstood(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	s := NewRedisStore(client, RedisConfig{})
+	s.jitter = func() float64 { return 1e-9 }
+	p := Policy{ConsecutiveFailures: 1, CooldownJitter: 0.5}.WithDefaults()
+	pm, err := s.Acquire(t.Context(), "k", p)
+	require.NoError(t, err)
+	opened, err := s.Report(t.Context(), "k", p, pm, Result{Outcome: Failure})
+	require.NoError(t, err)
+	require.NotNil(t, opened)
+	assert.InDelta(t, 30_000, opened.RetryAt.Sub(opened.At).Milliseconds(), 1)
+}
+
+// A client may panic over a reply that is none; the store then fails.
+func TestAPanicOfTheClientIsAnError(t *testing.T) {
+	s := NewRedisStore((*redis.Client)(nil), RedisConfig{})
+	p, ctx := DefaultPolicy, t.Context()
+	_, err := s.Acquire(ctx, "k", p)
+	assert.ErrorContains(t, err, "panicked")
+	_, err = s.History(ctx, "k")
+	assert.ErrorContains(t, err, "panicked")
+	_, err = s.Snapshot(ctx, "k", p)
+	assert.ErrorContains(t, err, "panicked")
 }

@@ -77,7 +77,7 @@ type Circuit struct {
 	Generation uint64 `json:"generation"` // begun by each transition, reset and override
 	ChangedAt  int64  `json:"changed_at,omitempty"`
 
-	// What the closed state counts. Kept, frozen, until it is closed again.
+	// What the closed state counts. Kept until the circuit is closed again.
 	Streak      int    `json:"streak,omitempty"` // failures in a row
 	StreakSince int64  `json:"streak_since,omitempty"`
 	Counted     Window `json:"counted,omitzero"`

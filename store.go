@@ -132,7 +132,7 @@ type Snapshot struct {
 
 	// ConsecutiveFailures keeps its value while the circuit is open. The
 	// window counts what the policy's rules need: failures under
-	// WindowFailures, all calls under a rate; of an open circuit, as it opened.
+	// WindowFailures, all calls under a rate; of an open circuit, as it last opened.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 	WindowCalls         int `json:"window_calls"`
 	WindowFailures      int `json:"window_failures"`

@@ -125,7 +125,7 @@ func (s *RedisStore) Acquire(ctx context.Context, key string, p Policy) (Permit,
 // decide has the script decide.
 func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledger) (Permit, error) {
 	id := s.id()
-	reply, err := s.run(ctx, s.scripts.acquire, s.keys(key), s.args(ctx, p, l, id))
+	reply, err := s.texts(ctx, s.scripts.acquire, s.keys(key), s.args(ctx, p, l, id))
 	if err != nil {
 		return Permit{}, err
 	}
@@ -133,7 +133,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 		return Permit{}, garbled("acquire", reply)
 	}
 	verdict, generation := reply[0], parseUint(reply[1])
-	left := time.Duration(parseInt(reply[2])) * time.Millisecond
+	left := durationOf(parseInt(reply[2]))
 	l.saw(generation, true, verdict == "run")
 	pm := Permit{Generation: generation, streak: parseUint(reply[4])}
 	for _, text := range reply[5:] {
@@ -201,7 +201,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 	l := s.ledger(key)
 	args := append(s.args(withInstance(ctx, r.Instance), &p, l, s.id()),
 		pm.Generation, pm.Probe, r.Outcome.String(), btoi(p.slow(r.Elapsed)), p.retryAfter(r.RetryAfter), r.Error)
-	reply, err := s.run(ctx, s.scripts.report, s.keys(key), args)
+	reply, err := s.texts(ctx, s.scripts.report, s.keys(key), args)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 		return nil, garbled("report", reply)
 	}
 	if settles := parseInt(reply[0]); settles >= 0 {
-		s.settleLater(key, &p, time.Duration(settles)*time.Millisecond, r.later)
+		s.settleLater(key, &p, durationOf(settles), r.later)
 	}
 	if reply[1] == "1" { // a new record: its name may have been lost with an old one
 		s.say(key, r.later)
@@ -249,7 +249,7 @@ func (s *RedisStore) Reset(ctx context.Context, key string, p Policy, by string)
 
 func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by, state string, length int64, reason string) (*Transition, error) {
 	args := append(s.args(ctx, p, new(ledger), s.id()), verb, by, state, length, reason)
-	reply, err := s.run(ctx, s.scripts.control, s.keys(key), args)
+	reply, err := s.texts(ctx, s.scripts.control, s.keys(key), args)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +284,7 @@ func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *
 }
 
 func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger) (*Transition, error) {
-	reply, err := s.run(ctx, s.scripts.hear, s.keys(key), s.args(ctx, p, l, s.id()))
+	reply, err := s.texts(ctx, s.scripts.hear, s.keys(key), s.args(ctx, p, l, s.id()))
 	if err != nil {
 		return nil, err
 	}
@@ -292,12 +292,13 @@ func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger)
 }
 
 // History implements Historian.
-func (s *RedisStore) History(ctx context.Context, key string) ([]Event, error) {
+func (s *RedisStore) History(ctx context.Context, key string) (events []Event, err error) {
+	defer clientPanicked(&err)
 	lines, err := s.client.LRange(ctx, s.keys(key)[1], 0, MaxHistory-1).Result()
 	if err != nil {
 		return nil, err
 	}
-	events := make([]Event, 0, len(lines))
+	events = make([]Event, 0, len(lines))
 	for _, line := range lines {
 		if e, ok := decodeEvent(line, key); ok {
 			events = append(events, e)

@@ -49,7 +49,7 @@ var flaws = map[string]flaw{
 	"opens one failure late": judgedBy(func(p *breaker.Policy) { p.ConsecutiveFailures++ },
 		"ConsecutiveFailuresOpenAtExactlyTheThreshold"),
 	"hears of failures only": deaf(breaker.Success, "ASuccessRestartsTheCount",
-		"ASuccessOfOneProcessRestartsTheCountOfAll", "ProbeSuccessesInARowClose"),
+		"ASuccessOfOneProcessRestartsTheCountOfAll", "ASuccessOfACallFromBeforeTheFailuresCountsToo", "ProbeSuccessesInARowClose"),
 	"window a moment short": judgedBy(func(p *breaker.Policy) { p.Window -= time.Millisecond },
 		"WindowFailuresCountExactlyOneWindow"),
 	"window a moment long": judgedBy(func(p *breaker.Policy) { p.Window += time.Millisecond },

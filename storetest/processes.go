@@ -67,6 +67,23 @@ var processes = []check{
 		equal(s, "ConsecutiveFailures", one.is(breaker.StateClosed).ConsecutiveFailures, 2)
 	}},
 
+	{"ASuccessOfACallFromBeforeTheFailuresCountsToo", func(s *scene) {
+		one, another := s.pair(consecutive(3))
+		pm := one.acquire() // sees no failure that its success would end
+		another.calls(1, failed)
+		s.Advance(tick)
+		one.report(pm, succeeded)
+		another.calls(1, failed)
+		one.calls(1, failed)
+		s.Advance(patience)
+		for _, c := range []*caller{one, another} {
+			c.is(breaker.StateClosed)
+			if pm := c.acquire(); len(pm.Transitions) > 0 {
+				s.Errorf("Acquire: %+v; want no transition", pm)
+			}
+		}
+	}},
+
 	{"ProcessesThatComeLaterFindWhatIsThere", func(s *scene) {
 		p := consecutive(2)
 		p.WindowFailures, p.FailureRate, p.MinCalls, p.ProbeSuccesses = 20, 0.9, 10, 2
