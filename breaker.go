@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Config configures a Breaker. Its zero value protects every key by
@@ -65,7 +67,8 @@ type Config struct {
 type Breaker struct {
 	store      Store
 	memory     *MemoryStore // store, if it is one: its steps never block
-	redis      *RedisStore  // store, if it is one: it knows when a success need not be told
+	redis      *RedisStore  // store, if it is one: it has views, and knows when a success need not be told
+	inline     bool         // redis's client bounds its steps itself
 	policies   policies
 	classifier Classifier
 	cfg        Config
@@ -113,7 +116,9 @@ func New(store Store, cfg Config) (*Breaker, error) {
 		timed: cfg.Observer != nil,
 	}
 	b.memory, _ = store.(*MemoryStore)
-	b.redis, _ = store.(*RedisStore)
+	if b.redis, _ = store.(*RedisStore); b.redis != nil {
+		b.inline = heedsContexts(b.redis.client)
+	}
 	if b.classifier == nil {
 		b.classifier = HTTPClassifier{}
 	}
@@ -139,6 +144,19 @@ func checkStore(store Store) error {
 		}
 	}
 	return nil
+}
+
+// heedsContexts reports whether each step of client ends with its context.
+// go-redis looks at them only where it is told to, and else a step may last as
+// long as a server that is frozen.
+func heedsContexts(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
 }
 
 // isNil reports whether v is nil, or a nil pointer in an interface.

@@ -24,7 +24,8 @@ func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Conte
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c, err := b.admit(ctx, key)
+	c := call{b: b, key: key}
+	err := c.admit(ctx)
 	if err == nil {
 		return c.run(ctx, fn)
 	}
@@ -84,7 +85,8 @@ func (b *Breaker) Allow(ctx context.Context, key string) (*Call, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c, err := b.admit(ctx, key)
+	c := call{b: b, key: key}
+	err := c.admit(ctx)
 	if errors.Is(err, ErrStore) && b.cfg.Fallback != nil {
 		err = c.withoutStore(err)
 	}
@@ -122,6 +124,8 @@ type call struct {
 	key    string
 	policy *Policy
 	permit Permit
+	ledger *ledger // what a RedisStore remembers of the circuit; nil: another store's
+	entry  *memoryCircuit
 	local  *MemoryStore // whose permit it is, if FailLocal took over
 	free   bool         // it has no permit, and nothing is counted
 	dead   bool         // its context was done before it began
@@ -133,27 +137,27 @@ type call struct {
 var errNotReturned = errors.New("the call panicked or ended its goroutine")
 
 // admit asks for leave to make a call.
-func (b *Breaker) admit(ctx context.Context, key string) (call, error) {
-	p, err := b.policyOf(key)
-	c := call{b: b, key: key, policy: p, dead: ctx.Err() != nil}
-	switch {
-	case err != nil:
-		return c, err
-	case b.memory != nil:
+func (c *call) admit(ctx context.Context) (err error) {
+	b := c.b
+	if c.policy, err = b.policyOf(c.key); err != nil {
+		return err
+	}
+	c.dead = ctx.Err() != nil
+	if b.memory != nil {
 		err = c.acquireFrom(b.memory)
-	default:
+	} else {
 		err = c.acquire(ctx)
 	}
 	if err == nil {
-		return c, nil
+		return nil
 	}
 	if rejected, ok := err.(*RejectedError); ok {
-		return c, c.reject(rejected)
+		return c.reject(rejected)
 	}
 	if errors.Is(err, ErrStore) && b.cfg.Fallback == nil {
 		err = c.withoutStore(err)
 	}
-	return c, err
+	return err
 }
 
 func (b *Breaker) policyOf(key string) (*Policy, error) {
@@ -165,9 +169,14 @@ func (b *Breaker) policyOf(key string) (*Policy, error) {
 
 // acquireFrom asks a MemoryStore, whose steps neither block nor fail.
 func (c *call) acquireFrom(m *MemoryStore) (err error) {
-	if generation, ok := m.admit(c.key); ok {
-		c.permit = Permit{Generation: generation}
-		return nil
+	if c.entry = m.circuits.get(c.key); c.entry != nil {
+		if word := c.entry.healthy.Load(); word != 0 {
+			c.permit.Generation = word - 1
+			return nil
+		}
+		if _, rejected := c.entry.rejection(m, c.key); rejected != nil {
+			return rejected
+		}
 	}
 	ticket := c.b.notes.begin()
 	c.permit, err = m.acquire(c.b.cfg.Instance, c.key, c.policy)
@@ -175,31 +184,93 @@ func (c *call) acquireFrom(m *MemoryStore) (err error) {
 	return err
 }
 
-// acquire asks the store in a bounded step.
+// acquire asks the store in bounded steps, unless the view of the circuit has
+// the answer.
 func (c *call) acquire(ctx context.Context) error {
+	b := c.b
+	if b.redis == nil {
+		return c.decide(ctx, b.cfg.StoreTimeout, b.store.Acquire)
+	}
+	c.ledger = b.redis.ledger(c.key)
+	// While the store fails, what is done without it is Config.OnStoreError's
+	// to say, not a view's that can't be refreshed.
+	if !b.outage.down.Load() {
+		if pm, rejected, ok := b.redis.viewed(c.key, c.ledger); ok {
+			c.permit = pm
+			if rejected != nil {
+				return rejected
+			}
+			return nil
+		}
+	}
+	began := time.Now()
+	if done, err := c.read(ctx); done {
+		return err
+	}
+	p, l := c.policy, c.ledger
+	return c.decide(ctx, b.cfg.StoreTimeout-time.Since(began), func(ctx context.Context, key string, _ Policy) (Permit, error) {
+		return b.redis.decide(ctx, key, p, l, &b.background)
+	})
+}
+
+// read reads a circuit that was healthy when last read, on the caller's own
+// goroutine if the client can be trusted to come back. done is false where the
+// store has to decide.
+func (c *call) read(ctx context.Context) (done bool, err error) {
+	b := c.b
+	if !c.ledger.healthy() {
+		return false, nil
+	}
+	deadline, ok := ctx.Deadline()
+	outstays := ok && time.Until(deadline) < b.cfg.StoreTimeout
+	var got struct { // apart from c, which a late step must not keep
+		permit Permit
+		done   bool
+	}
+	key, p, l := c.key, c.policy, c.ledger
+	err = b.outage.ask(ctx, step{
+		op: "acquire", key: key, limit: b.cfg.StoreTimeout, inline: b.inline && !outstays,
+		do: func(ctx context.Context) (err error) {
+			got.permit, got.done, err = b.redis.read(ctx, key, p, l, &b.background)
+			return err
+		},
+		prove: func(ctx context.Context) error { return b.prove(ctx, key) },
+	})
+	if err != nil {
+		return true, err
+	}
+	c.permit = got.permit
+	return got.done, nil
+}
+
+// prove shows that the server can write, if it is one.
+func (b *Breaker) prove(ctx context.Context, key string) error {
+	if b.redis == nil {
+		return nil
+	}
+	return b.redis.prove(ctx, key)
+}
+
+// decide has the store decide in a bounded step.
+func (c *call) decide(ctx context.Context, limit time.Duration, acquire func(context.Context, string, Policy) (Permit, error)) error {
 	b, key, p := c.b, c.key, c.policy
 	var got struct { // apart from c, which a late step must not keep
 		permit   Permit
 		rejected *RejectedError
 	}
 	err := b.outage.ask(withInstance(ctx, b.cfg.Instance), step{
-		op: "acquire", key: key, limit: b.cfg.StoreTimeout,
+		op: "acquire", key: key, limit: limit,
 		do: func(ctx context.Context) (err error) {
 			ticket := b.notes.begin()
 			defer func() { b.notes.end(ticket, got.permit.Transitions...) }()
 			defer context.AfterFunc(ctx, func() { b.notes.giveUp(ticket) })()
-			got.permit, err = b.store.Acquire(ctx, key, *p)
+			got.permit, err = acquire(ctx, key, *p)
 			if errors.As(err, &got.rejected) {
 				return nil
 			}
 			return err
 		},
-		prove: func(ctx context.Context) error {
-			if b.redis == nil {
-				return nil
-			}
-			return b.redis.prove(ctx, key)
-		},
+		prove: func(ctx context.Context) error { return b.prove(ctx, key) },
 		late: func() {
 			if got.permit.Probe != "" { // nobody will make this probe
 				b.giveBack(key, p, got.permit)
@@ -276,7 +347,15 @@ func (b *Breaker) fallback(ctx context.Context, c call, fn func(context.Context)
 // run makes the call. Nothing is recovered: a panic goes on as it was.
 func (c *call) run(ctx context.Context, fn func(context.Context) error) (err error) {
 	inner, returned := c.enter(ctx), false
-	defer func() { c.leave(ctx, returned, err) }()
+	defer func() {
+		// The way out of nearly every call. It is safe since unmoved answers
+		// from one atomic load: a change that comes with it is as if it had
+		// come just after, and nobody else waits for this call.
+		if returned && err == nil && !c.timed && !c.free && c.cancel == nil && c.unmoved(0) {
+			return
+		}
+		c.leave(ctx, returned, err)
+	}()
 	err = fn(inner)
 	returned = true
 	return err
@@ -327,6 +406,9 @@ func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err
 		}
 		return
 	}
+	if v.Outcome == Success && c.unmoved(elapsed) {
+		return
+	}
 	r := Result{Outcome: v.Outcome, Elapsed: elapsed, RetryAfter: v.RetryAfter,
 		Instance: c.b.cfg.Instance, later: &c.b.background}
 	if v.Outcome == Failure {
@@ -337,9 +419,28 @@ func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err
 		c.local.report(c.key, c.policy, c.permit, r)
 	case c.b.memory != nil:
 		c.reportTo(c.b.memory, r)
+	case c.ledger != nil && !c.b.redis.mustTell(c.key, c.policy, &c.permit, &r):
+		// This process remembers it, and that is enough.
 	default:
 		c.b.report(ctx, c.key, c.policy, c.permit, r)
 	}
+}
+
+// unmoved reports whether the call's success changes nothing: the circuit is
+// as healthy as when it was admitted. Under a rate, it counts it.
+func (c *call) unmoved(elapsed time.Duration) bool {
+	switch {
+	case c.permit.Probe != "" || c.permit.Forced || c.local != nil:
+		return false
+	case c.entry != nil:
+		if c.policy.rates() {
+			return !c.policy.slow(elapsed) && c.entry.count(c.b.memory, c.policy, c.permit.Generation)
+		}
+		return c.entry.unmoved(c.policy, &c.permit)
+	case c.ledger != nil:
+		return !c.policy.slow(elapsed) && c.b.redis.unmoved(c.ledger, c.policy, &c.permit)
+	}
+	return false
 }
 
 // judge says what an error tells of the dependency. A mark on the error comes
@@ -373,9 +474,6 @@ func neverMade(err error) bool {
 
 // reportTo reports to a MemoryStore.
 func (c *call) reportTo(m *MemoryStore, r Result) {
-	if r.Outcome == Success && m.unmoved(c.key, c.policy, &c.permit) {
-		return
-	}
 	ticket := c.b.notes.begin()
 	if t := m.report(c.key, c.policy, c.permit, r); t != nil {
 		c.b.notes.end(ticket, *t)
@@ -389,9 +487,6 @@ func (c *call) reportTo(m *MemoryStore, r Result) {
 func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, r Result) {
 	tell := b.store.Report
 	if b.redis != nil {
-		if !b.redis.mustTell(key, p, &pm, &r) {
-			return
-		}
 		tell = b.redis.tell
 	}
 	_ = b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{

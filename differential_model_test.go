@@ -112,7 +112,7 @@ func (s *modelProcess) Acquire(ctx context.Context, key string, p Policy) (Permi
 	c := &s.side.c
 	if s.ledger.healthy() {
 		closed := c.State == StateClosed && c.Override == nil && c.MetAt == 0
-		s.ledger.saw(c.Generation, s.side.recorded, closed)
+		s.ledger.saw(sight{generation: c.Generation, recorded: s.side.recorded, healthy: closed}, nil)
 		if closed {
 			return Permit{Generation: c.Generation, streak: uint64(c.StreakSince)}, nil
 		}
@@ -120,7 +120,7 @@ func (s *modelProcess) Acquire(ctx context.Context, key string, p Policy) (Permi
 	m := s.moment(InstanceOf(ctx), &s.ledger)
 	m.heard = !s.side.recorded // a call makes no record, so that there is nothing to say it to
 	pm, rejected := c.Acquire(m, p, s.id())
-	s.ledger.saw(pm.Generation, true, rejected == nil && pm.Probe == "" && !pm.Forced)
+	s.ledger.saw(sight{generation: pm.Generation, recorded: true, healthy: rejected == nil && pm.Probe == "" && !pm.Forced}, nil)
 	if s.side.clock.twice {
 		pm.Transitions = nil
 	}
@@ -216,8 +216,10 @@ func (s *plainSide) moment(instance string) Moment {
 }
 
 func (s *plainSide) Acquire(ctx context.Context, key string, p Policy) (Permit, error) {
-	if s.c.State != StateClosed || s.c.Override != nil || s.c.Streak > 0 {
-		s.owners++ // a healthy circuit is not asked
+	healthy := s.c.State == StateClosed && s.c.Override == nil && s.c.Streak == 0
+	shut := s.c.State == StateOpen && s.c.Override == nil && s.clock.now.UnixMilli() < s.c.RetryAt
+	if !healthy && !shut { // they are not asked
+		s.owners++
 	}
 	pm, rejected := s.c.Acquire(s.moment(InstanceOf(ctx)), p, strconv.FormatUint(s.owners, 36))
 	return answerOf(pm, rejected, key)

@@ -30,8 +30,15 @@ type virtualFleet struct {
 	opened    atomic.Int64 // transitions to open that the processes were told of
 }
 
+// fleetWays are the ways in which processes see each other's circuits.
+var fleetWays = map[string]breaker.RedisConfig{
+	"strict": {MaxStaleness: -1},
+	"view":   {NoPush: true},
+	"push":   {},
+}
+
 // newVirtualFleet must be called in a synctest bubble.
-func newVirtualFleet(t *testing.T, processes int, settle time.Duration) *virtualFleet {
+func newVirtualFleet(t *testing.T, processes int, cfg breaker.RedisConfig) *virtualFleet {
 	t.Helper()
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
@@ -43,7 +50,7 @@ func newVirtualFleet(t *testing.T, processes int, settle time.Duration) *virtual
 			Addr:     "127.0.0.1:6379", // never dialled; an IP, so that nothing is looked up
 			Protocol: 2, DisableIdentity: true, PoolSize: 64,
 		})
-		b, err := breaker.New(breaker.NewRedisStore(client, breaker.RedisConfig{MaxStaleness: -1, Settle: settle}), breaker.Config{
+		b, err := breaker.New(breaker.NewRedisStore(client, cfg), breaker.Config{
 			Instance: fmt.Sprint("process-", i), StoreTimeout: time.Second, Observer: countOpened{opened: &f.opened},
 		})
 		require.NoError(t, err)
@@ -149,17 +156,20 @@ func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
 			assert.Greater(t, opened, 3*expected)
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newVirtualFleet(t, 20, c.settle)
-				truth := f.callAtRandom(10, c.calls, c.failing)
-				// Five failures in a row after a success, anywhere among the calls.
-				expected := float64(c.calls) * (1 - c.failing) * math.Pow(c.failing, 5)
-				t.Logf("%d calls: opened %d times; a serial observer %d, expected %.2f",
-					truth.calls, f.opened.Load(), truth.opened, expected)
-				c.check(t, float64(f.opened.Load()), expected)
+		for way, cfg := range fleetWays {
+			t.Run(c.name+"/"+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg.Settle = c.settle
+					f := newVirtualFleet(t, 20, cfg)
+					truth := f.callAtRandom(10, c.calls, c.failing)
+					// Five failures in a row after a success, anywhere among the calls.
+					expected := float64(c.calls) * (1 - c.failing) * math.Pow(c.failing, 5)
+					t.Logf("%d calls: opened %d times; a serial observer %d, expected %.2f",
+						truth.calls, f.opened.Load(), truth.opened, expected)
+					c.check(t, float64(f.opened.Load()), expected)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -177,37 +187,39 @@ func TestFleetStopsCallingADependencyThatDies(t *testing.T) {
 		{"20 processes, 10 calls a second each", 20, 100 * time.Millisecond, 60},
 		{"100 processes, a call in 5s each", 100, 5 * time.Second, 8},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newVirtualFleet(t, c.processes, 0)
-				var dead atomic.Bool
-				var after atomic.Int64
-				var wg sync.WaitGroup
-				for i, b := range f.processes {
-					wg.Go(func() {
-						r := rand.New(rand.NewPCG(uint64(i), 1))
-						time.Sleep(time.Duration(r.Int64N(int64(c.every))))
-						for range 10 {
-							_ = b.Execute(context.Background(), "k", func(context.Context) error {
-								if dead.Load() {
-									after.Add(1)
-									return errSick
-								}
-								return nil
-							})
-							time.Sleep(c.every)
-						}
-					})
-				}
-				time.Sleep(4 * c.every)
-				dead.Store(true)
-				wg.Wait()
-				synctest.Wait()
-				t.Logf("calls made after the death: %d", after.Load())
-				assert.LessOrEqual(t, after.Load(), c.most)
-				assert.GreaterOrEqual(t, after.Load(), int64(5))
-				assert.Equal(t, int64(1), f.opened.Load(), "notices of the one opening")
+		for way, cfg := range fleetWays {
+			t.Run(c.name+"/"+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newVirtualFleet(t, c.processes, cfg)
+					var dead atomic.Bool
+					var after atomic.Int64
+					var wg sync.WaitGroup
+					for i, b := range f.processes {
+						wg.Go(func() {
+							r := rand.New(rand.NewPCG(uint64(i), 1))
+							time.Sleep(time.Duration(r.Int64N(int64(c.every))))
+							for range 10 {
+								_ = b.Execute(context.Background(), "k", func(context.Context) error {
+									if dead.Load() {
+										after.Add(1)
+										return errSick
+									}
+									return nil
+								})
+								time.Sleep(c.every)
+							}
+						})
+					}
+					time.Sleep(4 * c.every)
+					dead.Store(true)
+					wg.Wait()
+					synctest.Wait()
+					t.Logf("calls made after the death: %d", after.Load())
+					assert.LessOrEqual(t, after.Load(), c.most)
+					assert.GreaterOrEqual(t, after.Load(), int64(5))
+					assert.Equal(t, int64(1), f.opened.Load(), "notices of the one opening")
+				})
 			})
-		})
+		}
 	}
 }

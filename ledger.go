@@ -2,15 +2,21 @@ package breaker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A ledger is what this process remembers, for nothing, of one circuit that is
 // kept elsewhere: the source of its Evidence. The zero ledger knows nothing.
 type ledger struct {
+	view    atomic.Pointer[view] // nil: the next call reads; written under mu
+	failing atomic.Bool          // streak > 0; written under mu
+
 	mu         sync.Mutex
-	generation uint64 // the one it speaks of, as last read from the store
-	streak     int    // own failures in a row
+	writes     uint64  // what we did or heard of that may have changed the circuit
+	policy     *Policy // the last one asked under; nil: none yet
+	generation uint64  // the one it speaks of, as last read from the store
+	streak     int     // own failures in a row
 	failedAt   time.Time
 	succeeded  time.Time
 	spoken     uint64 // the streak that a success of ours was last reported to have ended
@@ -20,6 +26,7 @@ type ledger struct {
 	unhealthy bool      // it was not simply closed when last read
 	telling   time.Time // until then, somebody is about to tell the tallies
 	namedAt   time.Time
+	restless  time.Time // until then, what is announced of it is not all
 }
 
 // A ledgerTally counts successes that ended from first to last.
@@ -28,15 +35,126 @@ type ledgerTally struct {
 	calls       int
 }
 
-// saw takes in what a read of the circuit showed. Another generation makes
-// what was counted in the last one void.
-func (l *ledger) saw(generation uint64, recorded, healthy bool) {
+// epoch is to be taken before a read is sent, and handed in with what it
+// showed: one that came before an operation of ours, or an announcement, may be
+// older than that, and must not become the view.
+func (l *ledger) epoch() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if generation != l.generation {
-		l.generation, l.streak, l.spoken, l.tallies = generation, 0, 0, nil
+	return l.writes
+}
+
+// wrote says that an operation of ours may have changed the circuit.
+func (l *ledger) wrote() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	l.replace(nil)
+}
+
+// announced says that another process changed the circuit.
+func (l *ledger) announced(restless time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes++
+	l.replace(nil)
+	l.restless = restless
+}
+
+// calm reports whether all that happens to the circuit is announced.
+func (l *ledger) calm(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !now.Before(l.restless)
+}
+
+// A sight is what a read of a circuit, or a decision on it, showed.
+type sight struct {
+	generation uint64
+	recorded   bool   // the store has a record of it
+	healthy    bool   // it is simply closed
+	changed    bool   // the decision changed it
+	view       *view  // to act on from now on; nil: none
+	epoch      uint64 // as it was before
+}
+
+// saw takes in a sight and reports whether its view is the view now.
+func (l *ledger) saw(s sight, p *Policy) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.policy = p
+	kept := l.take(s)
+	if s.changed {
+		l.writes++
+		if !kept {
+			l.replace(nil)
+		}
 	}
-	l.recorded, l.unhealthy = recorded, !healthy
+	return kept
+}
+
+// take requires l.mu. Another generation makes what was counted in the last
+// one void.
+func (l *ledger) take(s sight) bool {
+	if s.generation != l.generation {
+		l.generation, l.spoken, l.tallies = s.generation, 0, nil
+		l.setStreak(0)
+	}
+	l.recorded, l.unhealthy = s.recorded, !s.healthy
+	if s.epoch != l.writes {
+		return false
+	}
+	l.replace(s.view)
+	return s.view != nil
+}
+
+// replace puts v in place of the view, and keeps what was seen under the old
+// one: that a call succeeded. It requires l.mu.
+func (l *ledger) replace(v *view) {
+	l.succeeded = l.lastSuccess()
+	l.view.Store(v)
+}
+
+// lastSuccess requires l.mu.
+func (l *ledger) lastSuccess() time.Time {
+	if v := l.view.Load(); v != nil {
+		if at := v.lastSuccess(); at.After(l.succeeded) {
+			return at
+		}
+	}
+	return l.succeeded
+}
+
+// renew takes in a refreshed head. A circuit that is as it was keeps its
+// verdict; one that is not is read anew by the next call.
+func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.view.Load()
+	s := sight{generation: h.generation, recorded: h.recorded, healthy: h.closed, epoch: epoch}
+	switch {
+	case h.closed:
+		s.view = &view{verdict: verdictRun, generation: h.generation, streak: h.streak, read: sent, start: start}
+	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
+		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left,
+			leases: old.leases, lastError: old.lastError, read: sent, start: start}
+	}
+	return l.take(s)
+}
+
+// drop drops the view, if it is v or v is nil.
+func (l *ledger) drop(v *view) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v == nil || l.view.Load() == v {
+		l.replace(nil)
+	}
+}
+
+// setStreak requires l.mu.
+func (l *ledger) setStreak(n int) {
+	l.streak = n
+	l.failing.Store(n > 0)
 }
 
 // healthy reports whether the circuit was simply closed when last read.
@@ -58,7 +176,7 @@ func (l *ledger) failed(generation uint64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if generation == l.generation {
-		l.streak++
+		l.setStreak(l.streak + 1)
 		l.failedAt = now
 	}
 }
@@ -72,11 +190,16 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 	if pm.Generation != l.generation {
 		return false
 	}
-	l.streak, l.succeeded = 0, now
-	if pm.streak == 0 || pm.streak == l.spoken {
+	l.setStreak(0)
+	l.succeeded = now
+	streak := pm.streak
+	if v := l.view.Load(); v != nil && v.streak != 0 {
+		streak = v.streak // seen since the call began
+	}
+	if streak == 0 || streak == l.spoken {
 		return false
 	}
-	l.spoken = pm.streak
+	l.spoken = streak
 	return true
 }
 
@@ -85,7 +208,8 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 func (l *ledger) succeededFreely(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.streak, l.succeeded = 0, now
+	l.setStreak(0)
+	l.succeeded = now
 }
 
 // tally keeps a success for the shared window. It returns true if the store
@@ -117,14 +241,25 @@ func (l *ledger) evidence(process string, now time.Time) Evidence {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := Evidence{Process: process, Generation: l.generation, Streak: l.streak}
-	if !l.succeeded.IsZero() {
-		e.HasSucceeded, e.SinceSuccess = true, now.Sub(l.succeeded)
+	if at := l.lastSuccess(); !at.IsZero() {
+		e.HasSucceeded, e.SinceSuccess = true, now.Sub(at)
 	}
 	for _, t := range l.tallies {
 		e.Tallies = append(e.Tallies, Tally{Age: now.Sub(t.last), Calls: t.calls})
 	}
 	l.tallies, l.telling = nil, time.Time{}
 	return e
+}
+
+// toSay returns the policy to speak under, nil where there is nothing to say:
+// this process had no success here.
+func (l *ledger) toSay() *Policy {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lastSuccess().IsZero() && len(l.tallies) == 0 {
+		return nil
+	}
+	return l.policy
 }
 
 // unnamed reports whether the circuit's name is to be said again, and takes it
@@ -144,5 +279,5 @@ func (l *ledger) unnamed(now time.Time, every time.Duration) bool {
 func (l *ledger) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return (l.streak == 0 || time.Since(l.failedAt) > time.Hour) && len(l.tallies) == 0
+	return (l.streak == 0 || time.Since(l.failedAt) > time.Hour) && len(l.tallies) == 0 && l.view.Load() == nil
 }

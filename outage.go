@@ -122,6 +122,7 @@ func (o *outage) fallbackStore() *MemoryStore {
 type step struct {
 	op, key string
 	limit   time.Duration
+	inline  bool // do ends within limit by itself: no goroutine, and a caller that leaves waits for it
 	do      func(context.Context) error
 
 	// prove, if set, is done first where the step is the trial of a store that
@@ -155,6 +156,9 @@ func (o *outage) ask(ctx context.Context, s step) error {
 // can't wait is no sign of a store that fails. Close waits for the step, and
 // for what undoes it.
 func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
+	if s.inline {
+		return s.runInline(ctx, judge)
+	}
 	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	done := make(chan error) // not buffered: do's end is taken, or it is late
@@ -200,6 +204,20 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 		return err
 	}
 	close(gone)
+	judge(err)
+	if err != nil {
+		return &StoreError{s.op, s.key, err}
+	}
+	return nil
+}
+
+func (s *step) runInline(ctx context.Context, judge func(error)) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
+	defer cancel()
+	err := s.guarded(bounded)
+	if err != nil && bounded.Err() != nil {
+		err = fmt.Errorf("%w: %v", errTooSlow, err)
+	}
 	judge(err)
 	if err != nil {
 		return &StoreError{s.op, s.key, err}

@@ -115,6 +115,9 @@ var smallestUser = strings.Fields(`~breaker:* +evalsha +eval +hmget +lrange +zsc
 // clusterRights are what the client of a Cluster needs besides.
 const clusterRights = "+cluster|slots"
 
+// pushRights are what it needs to hear of changes, and to be heard.
+var pushRights = []string{"&breaker:changes", "+subscribe", "+ping", "+publish"}
+
 // addUser adds a user that has the rules, and no others.
 func addUser(t *testing.T, srv *redistest.Server, rules ...string) (name, password string) {
 	t.Helper()
@@ -166,6 +169,64 @@ func TestEachRightOfTheSmallestUserIsMissed(t *testing.T) {
 			require.Error(t, err)
 			assert.Regexp(t, "NOPERM|can't run this command", err.Error())
 			t.Log(err)
+		})
+	}
+}
+
+// Changes are announced by, and to, whoever has the rights to it, over every kind
+// of server. The views would last for half a minute else.
+func TestChangesAreAnnouncedOnARealServer(t *testing.T) {
+	t.Parallel()
+	rules := slices.Concat(smallestUser, pushRights)
+	cluster := redistest.StartCluster(t)
+	resp2, resp3 := redistest.Start(t), redistest.Start(t)
+	name, password := addUser(t, resp2, rules...)
+	_, _ = addUser(t, resp3, rules...)
+	for name, of := range map[string]struct {
+		server *redistest.Server
+		client redis.UniversalClient
+	}{
+		"RESP3":   {resp3, resp3.Client(&redis.Options{Username: name, Password: password})},
+		"RESP2":   {resp2, resp2.Client(&redis.Options{Username: name, Password: password, Protocol: 2})},
+		"cluster": {cluster, clusterClientAs(t, cluster, append(slices.Clone(rules), clusterRights)...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := of.client
+			start := func() *breaker.Breaker {
+				return patientBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{MaxStaleness: time.Minute}),
+					breaker.Config{Policy: breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}, StoreTimeout: 10 * time.Second})
+			}
+			a, b := start(), start()
+			soon := func(want error) {
+				t.Helper()
+				require.Eventually(t, func() bool { return errors.Is(b.Execute(t.Context(), "stripe", callOK), want) },
+					20*time.Second, time.Millisecond)
+			}
+			soon(nil)
+			require.NoError(t, a.Execute(t.Context(), "stripe", callOK))
+			admin := of.server.Client(nil)
+			require.Eventually(t, func() bool {
+				return admin.PubSubNumSub(t.Context(), "breaker:changes").Val()["breaker:changes"] == 2
+			}, 20*time.Second, time.Millisecond, "both listen")
+			for range 3 {
+				require.Equal(t, errDependency, a.Execute(t.Context(), "stripe", callFails))
+				soon(breaker.ErrOpen)
+				require.NoError(t, a.Reset(t.Context(), "stripe"))
+			}
+			soon(nil)
+		})
+	}
+}
+
+// Without one of them, all else goes on as before.
+func TestEachRightToAnnounceMayBeMissing(t *testing.T) {
+	t.Parallel()
+	for i, rule := range pushRights {
+		t.Run("without "+rule, func(t *testing.T) {
+			t.Parallel()
+			client := startAs(t, slices.Concat(smallestUser, slices.Delete(slices.Clone(pushRights), i, i+1))...)
+			require.NoError(t, useEverything(t.Context(), client, breaker.RedisConfig{}, "stripe"))
 		})
 	}
 }

@@ -163,6 +163,7 @@ func TestLargeNumbersKeepTheirDigits(t *testing.T) {
 				p := startProcess(t, srv, breaker.Policy{WindowFailures: 3, Cooldown: 20 * time.Millisecond, Window: 15 * time.Millisecond})
 				failStripe(t, p.Breaker, errDependency)
 				require.NoError(t, srv.Client(nil).HSet(ctx, "breaker:{stripe}", "generation", generation).Err())
+				require.NoError(t, srv.Client(nil).HDel(ctx, "breaker:{stripe}", "head").Err()) // made anew from the rest
 				at := now + 10
 				for range 3 { // by the first of which the earlier one has left the window
 					at += 5

@@ -143,7 +143,7 @@ func TestRecordReadsAsWhatItIs(t *testing.T) {
 	delete(record, "last_instance")
 	assert.NotEmpty(t, instance)
 	assert.Equal(t, map[string]string{
-		"version": "1", "state": "open", "generation": "1", "changed_at": "1800000001000",
+		"version": "1", "head": "ask 1 1800000000000 ", "state": "open", "generation": "1", "changed_at": "1800000001000",
 		"streak": "2", "streak_since": "1800000000000",
 		"opened_at": "1800000001000", "retry_at": "1800000061000",
 		"last_failure_at": "1800000001000", "last_error": errDependency.Error(),

@@ -133,6 +133,19 @@ func (s *RedisStore) keys(key string) []string {
 	return []string{record, record + ":log"}
 }
 
+// keyOf is the key of a circuit whose record has that name.
+func (s *RedisStore) keyOf(record string) (key string, ok bool) {
+	name, ok := strings.CutPrefix(record, s.prefix+"{")
+	if name, ok2 := strings.CutSuffix(name, "}"); ok && ok2 {
+		if name == "%" {
+			return "", true
+		}
+		key, err := url.PathUnescape(name)
+		return key, err == nil
+	}
+	return "", false
+}
+
 // escape writes s so that it has no brace, blank or control character, and is
 // not empty; different strings stay different.
 func escape(s string) string {
@@ -188,23 +201,33 @@ type head struct {
 	recorded   bool
 	generation uint64
 	streak     uint64 // when it began; 0: none
+	leases     string
 }
 
-func (s *RedisStore) readHead(ctx context.Context, key string) (h head, err error) {
-	defer clientPanicked(&err)
-	fields, err := s.client.HMGet(ctx, s.keys(key)[0],
-		"state", "generation", "override", "met_at", "streak_since", "version").Result()
+// headFields are read for a head: the scripts keep it in one field, since each
+// further one costs. The others tell a record that has lost its head, which the
+// script mends, from no record.
+var headFields = []string{"head", "state", "version"}
+
+// headOf reads the reply to an HMGET of headFields. A head is "run" or "ask",
+// the generation, when the streak began and the leases, with blanks between.
+func headOf(cmd *redis.SliceCmd) (head, error) {
+	fields, err := cmd.Result()
 	if err != nil {
 		return head{}, recordError(err)
 	}
 	f := textsOf(fields)
-	if len(f) != 6 {
+	if len(f) != len(headFields) {
 		return head{}, garbled("acquire", f)
 	}
-	return head{
-		closed:     stateOf(f[0]) == StateClosed && !isOverride(f[2]) && recordInt(f[3]) == 0,
-		generation: uint64(recordInt(f[1])), streak: uint64(recordInt(f[4])), recorded: f[5] != "",
-	}, nil
+	part := strings.SplitN(f[0], " ", 4)
+	switch recorded := f[1] != "" || f[2] != ""; {
+	case len(part) == 4:
+		return head{closed: part[0] == "run", generation: uint64(recordInt(part[1])),
+			streak: uint64(recordInt(part[2])), leases: part[3], recorded: true}, nil
+	default:
+		return head{closed: !recorded && f[0] == "", recorded: recorded}, nil
+	}
 }
 
 // load reads a circuit, and the server's time.

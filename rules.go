@@ -26,6 +26,7 @@ func (c *Circuit) advance(m *Moment, p *Policy) []Transition {
 		if cause != "" {
 			return []Transition{*c.open(m, p, at, cause)}
 		}
+		c.hearSuccess(m) // one that came too late for the rule still ends the run
 	}
 	return nil
 }
@@ -42,19 +43,25 @@ func (c *Circuit) hear(m *Moment, p *Policy) {
 		return
 	}
 	m.heard = true
-	if e.HasSucceeded {
-		at := m.now() - e.SinceSuccess.Milliseconds()
-		if c.StreakSince <= at && (c.MetAt == 0 || at <= c.settled(m)) {
-			m.restarted = c.Streak > 0
-			c.endStreak()
-		}
-	}
+	c.hearSuccess(m)
 	if p.rates() {
 		for _, t := range e.Tallies {
 			c.Counted.add(p, m.now()-t.Age.Milliseconds(), m.now(), e.Process, t.Calls, 0, 0)
 		}
 	}
 	c.review(m, p)
+}
+
+func (c *Circuit) hearSuccess(m *Moment) {
+	e := m.Evidence
+	if e == nil || e.Generation != c.Generation || !e.HasSucceeded {
+		return
+	}
+	at := m.now() - e.SinceSuccess.Milliseconds()
+	if c.Streak > 0 && c.StreakSince <= at && (c.MetAt == 0 || at <= c.settled(m)) {
+		m.restarted = true
+		c.endStreak()
+	}
 }
 
 // review drops a met rule that successes have unmet.

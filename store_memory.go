@@ -50,11 +50,59 @@ type memoryCircuit struct {
 	// changes nothing in it (but for rates, which are counted under mu).
 	healthy atomic.Uint64
 
+	// shut is set while the circuit is open by its own rules, so that a call
+	// which comes before the cooldown is over needs no lock either.
+	shut atomic.Pointer[memoryShut]
+
 	mu        sync.Mutex
 	circuit   *Circuit // nil: nothing has happened yet
 	base      uint64   // generation while circuit is nil
 	keepUntil int64    // while closed: when its counts have lost their meaning
 	retired   bool     // the table has dropped it
+}
+
+// A memoryShut is what a rejected call is told.
+type memoryShut struct {
+	generation uint64
+	until      int64
+	lastError  string
+}
+
+// rejection returns the error of a call that comes too early, nil if the
+// circuit has to be asked.
+func (e *memoryCircuit) rejection(s *MemoryStore, key string) (uint64, *RejectedError) {
+	shut := e.shut.Load()
+	if shut == nil {
+		return 0, nil
+	}
+	left := shut.until - s.now().UnixMilli()
+	if left <= 0 {
+		return 0, nil
+	}
+	return shut.generation, &RejectedError{Key: key, State: StateOpen, RetryAfter: durationOf(left), LastError: shut.lastError}
+}
+
+// unmoved reports whether a success changes nothing: the circuit is as healthy
+// as it was when the permit was given.
+func (e *memoryCircuit) unmoved(p *Policy, pm *Permit) bool {
+	return !p.rates() && e.healthy.Load() == pm.Generation+1
+}
+
+// count counts a success under a rate, if the circuit is as healthy as it was
+// in that generation: then it changes nothing else.
+func (e *memoryCircuit) count(s *MemoryStore, p *Policy, generation uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.healthy.Load() != generation+1 {
+		return false
+	}
+	if e.circuit == nil {
+		e.circuit = &Circuit{Generation: e.base}
+	}
+	now := s.now().UnixMilli()
+	e.circuit.Counted.add(p, now, now, "", 1, 0, 0)
+	e.keepUntil = now + millis(p.Window)
+	return true
 }
 
 // NewMemoryStore returns an empty store.
@@ -93,6 +141,7 @@ func (s *MemoryStore) retire(e *memoryCircuit) bool {
 		s.floor.Store(max(s.floor.Load(), c.Generation+1)) // retire runs under the table's lock
 	}
 	e.retired = true
+	e.healthy.Store(0) // for who still holds it; it is not open
 	return true
 }
 
@@ -127,18 +176,20 @@ func (e *memoryCircuit) change(s *MemoryStore, p *Policy, do func(c *Circuit)) b
 		word = c.Generation + 1
 	}
 	e.healthy.Store(word)
+	e.shut.Store(shutOf(c))
 	e.keepUntil = s.now().UnixMilli() + millis(p.Window)
 	return true
 }
 
-// admit is Acquire for a healthy circuit, without a lock, a clock or an
-// allocation.
-func (s *MemoryStore) admit(key string) (generation uint64, ok bool) {
-	if e := s.circuits.get(key); e != nil {
-		word := e.healthy.Load()
-		return word - 1, word != 0
+func shutOf(c *Circuit) *memoryShut {
+	if c.State != StateOpen || c.Override != nil {
+		return nil
 	}
-	return 0, false
+	shut := &memoryShut{generation: c.Generation, until: c.RetryAt}
+	if c.LastFailure != nil {
+		shut.lastError = c.LastFailure.Error
+	}
+	return shut
 }
 
 // Acquire implements Store. It never fails.
@@ -150,6 +201,9 @@ func (s *MemoryStore) acquire(instance, key string, p *Policy) (Permit, error) {
 	if e := s.circuits.add(key, s.fresh); e != nil {
 		if word := e.healthy.Load(); word != 0 {
 			return Permit{Generation: word - 1}, nil
+		}
+		if generation, rejected := e.rejection(s, key); rejected != nil {
+			return Permit{Generation: generation}, rejected
 		}
 	}
 	var pm Permit
@@ -175,21 +229,11 @@ func (s *MemoryStore) Report(_ context.Context, key string, p Policy, pm Permit,
 }
 
 func (s *MemoryStore) report(key string, p *Policy, pm Permit, r Result) (t *Transition) {
-	if r.Outcome == Success && s.unmoved(key, p, &pm) {
+	if e := s.circuits.get(key); e != nil && r.Outcome == Success && e.unmoved(p, &pm) {
 		return nil
 	}
 	s.change(key, p, func(c *Circuit) { t = c.Report(s.moment(r.Instance), *p, pm, r) })
 	return named(t, key)
-}
-
-// unmoved reports whether a success changes nothing: the circuit is as healthy
-// as it was when the permit was given.
-func (s *MemoryStore) unmoved(key string, p *Policy, pm *Permit) bool {
-	if p.rates() {
-		return false
-	}
-	e := s.circuits.get(key)
-	return e != nil && e.healthy.Load() == pm.Generation+1
 }
 
 // Snapshot implements Store. It never fails.

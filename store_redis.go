@@ -21,10 +21,20 @@ type RedisConfig struct {
 	// in it are escaped: it can't change which slot of a Cluster a key is in.
 	Prefix string
 
-	// MaxStaleness is how old what a call acts on may be. It has no effect
-	// yet: every call is strict and reads the circuit itself, as a negative
-	// one asks for. Default 100ms.
+	// MaxStaleness is how old what a call acts on may be. A call on a circuit
+	// that was read less than that ago, and that is not due for a probe, costs
+	// no command; the circuit is read again ahead of time only while it is in
+	// use. What this process itself does to a circuit it sees at once.
+	// Default 100ms. Negative, or less than 5ms: strict, each call reads the
+	// circuit itself.
 	MaxStaleness time.Duration
+
+	// NoPush keeps the store from listening to what other processes announce.
+	// Else it holds one connection, where the server lets it subscribe, on which
+	// it hears at once what others do to a circuit; one that nothing is heard of
+	// is then read only now and then, see docs/failure-modes.md. A strict store
+	// does not listen.
+	NoPush bool
 
 	// Settle is how long a rule that several processes' reports met together
 	// must stay met before the circuit opens: time in which a process that had
@@ -38,9 +48,11 @@ type RedisConfig struct {
 // server and Prefix shares them. It needs Redis 6.2 or later, or Valkey, and
 // works over a single server, Sentinel and Cluster.
 //
-// A call on a healthy circuit is one read, HMGET, and nothing more; every
-// other decision is one script, on the server's clock. No command of it is
-// sent twice by the client, whatever its retry setting, except for reads.
+// A call on a healthy circuit costs nothing while this process has a fresh view
+// of it, see RedisConfig.MaxStaleness, and else one read, HMGET. Every other
+// decision is one script, on the server's clock. No command of it is sent twice
+// by the client, whatever its retry setting, except for reads. Used directly
+// and not through a Breaker, the store is strict.
 //
 // The client stays the caller's, to configure and to close. The time that a
 // step may take is bounded by Config.StoreTimeout, not by the client.
@@ -51,13 +63,16 @@ type RedisStore struct {
 	process string // unique to this store: whose evidence, whose probe
 	seq     atomic.Uint64
 	ledgers *table[ledger]
+	views   *views
+	start   time.Time
 	scripts scripts
 	now     func() time.Time // this process's clock: only for how long ago things were
 	jitter  func() float64   // in [0,1): where in its spread a cooldown falls
 
 	namesMu  sync.Mutex
-	names    map[string]struct{} // in use here and not yet said
-	namesDue time.Time           // until then, somebody is about to say them
+	namesSeq uint64
+	names    map[string]uint64 // in use here and not yet said; the value changes if one is to be said again
+	namesDue time.Time         // until then, somebody is about to say them
 }
 
 var (
@@ -78,18 +93,25 @@ func NewRedisStore(client redis.UniversalClient, cfg RedisConfig) *RedisStore {
 		cfg.Prefix = "breaker"
 	}
 	setDefault(&cfg.Settle, 150*time.Millisecond)
-	return &RedisStore{
+	setDefault(&cfg.MaxStaleness, 100*time.Millisecond)
+	s := &RedisStore{
 		client:  client,
 		prefix:  escape(strings.TrimSuffix(cfg.Prefix, ":")) + ":",
 		settle:  max(cfg.Settle, 0),
 		process: strconv.FormatUint(rand.Uint64(), 36),
 		ledgers: newTable(maxLedgers, (*ledger).idle),
 		scripts: luaScripts,
+		start:   time.Now(),
 		now:     time.Now,
 		jitter:  rand.Float64,
-		names:   make(map[string]struct{}),
+		names:   make(map[string]uint64),
 	}
+	s.views = newViews(s, cfg.MaxStaleness, !cfg.NoPush)
+	return s
 }
+
+// sinceStart is t in nanoseconds since the store was made.
+func (s *RedisStore) sinceStart(t time.Time) int64 { return int64(t.Sub(s.start)) }
 
 // ledger returns what this process remembers of key; where there is no room, a
 // new memory that nobody will find again.
@@ -110,47 +132,85 @@ func (s *RedisStore) id() string {
 func (s *RedisStore) Acquire(ctx context.Context, key string, p Policy) (Permit, error) {
 	l := s.ledger(key)
 	if l.healthy() {
-		head, err := s.readHead(ctx, key)
-		if err != nil {
-			return Permit{}, err
-		}
-		l.saw(head.generation, head.recorded, head.closed)
-		if head.closed {
-			return Permit{Generation: head.generation, streak: head.streak}, nil
+		if pm, ok, err := s.read(ctx, key, &p, l, nil); ok || err != nil {
+			return pm, err
 		}
 	}
-	return s.decide(ctx, key, &p, l)
+	return s.decide(ctx, key, &p, l, nil)
+}
+
+// read reads a circuit that was healthy when last read. ok is false if it is
+// not, and the script must decide.
+func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger, later *background) (pm Permit, ok bool, err error) {
+	defer clientPanicked(&err)
+	sent, epoch := s.now(), l.epoch()
+	h, err := headOf(s.client.HMGet(ctx, s.keys(key)[0], headFields...))
+	if err != nil {
+		return Permit{}, false, err
+	}
+	if !h.closed {
+		l.saw(sight{generation: h.generation, recorded: h.recorded, epoch: epoch}, p)
+		return Permit{}, false, nil
+	}
+	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch,
+		view: &view{verdict: verdictRun, generation: h.generation, streak: h.streak, read: sent}})
+	return Permit{Generation: h.generation, streak: h.streak}, true, nil
+}
+
+// see takes in what a read or a decision showed, and keeps it as a view where
+// views are kept.
+func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, seen sight) {
+	v := seen.view
+	seen.healthy = v.verdict == verdictRun
+	v.start = s.start
+	if l.unnamed(v.read, namesEvery) {
+		s.say(key, later)
+	}
+	if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
+		seen.view = nil
+	}
+	if l.saw(seen, p) {
+		s.views.keep(l, key, later)
+	}
 }
 
 // decide has the script decide.
-func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledger) (Permit, error) {
-	id := s.id()
+func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledger, later *background) (Permit, error) {
+	id, sent, epoch := s.id(), s.now(), l.epoch()
 	reply, err := s.texts(ctx, s.scripts.acquire, s.keys(key), s.args(ctx, p, l, id))
 	if err != nil {
+		l.wrote() // perhaps
 		return Permit{}, err
 	}
-	if len(reply) < 5 {
+	if len(reply) < 7 {
 		return Permit{}, garbled("acquire", reply)
 	}
-	verdict, generation := reply[0], parseUint(reply[1])
 	left := durationOf(parseInt(reply[2]))
-	l.saw(generation, true, verdict == "run")
-	pm := Permit{Generation: generation, streak: parseUint(reply[4])}
-	for _, text := range reply[5:] {
+	v := &view{
+		verdict: verdict(reply[0]), generation: parseUint(reply[1]), streak: parseUint(reply[4]),
+		leases: reply[5], lastError: reply[3], left: left, read: sent,
+	}
+	if reply[6] == "1" {
+		v.until = sent.Add(left) // rather too early: then the server is asked
+	}
+	pm := Permit{Generation: v.generation, streak: v.streak}
+	for _, text := range reply[7:] {
 		pm.Transitions = append(pm.Transitions, decodeTransition(text, key, InstanceOf(ctx)))
 	}
-	switch verdict {
-	case "run":
-	case "probe":
+	rejected := v.rejection(key, left)
+	switch v.verdict {
+	case verdictRun, verdictOpen, verdictBusy:
+	case verdictProbe:
 		pm.Probe = id
-	case "forced":
+	case verdictForced:
 		pm.Forced = true
-	case "open":
-		return pm, &RejectedError{Key: key, State: StateOpen, RetryAfter: left, LastError: reply[3]}
-	case "busy":
-		return pm, &RejectedError{Key: key, State: StateHalfOpen, RetryAfter: left, LastError: reply[3]}
 	default:
 		return pm, garbled("acquire", reply)
+	}
+	s.see(l, key, p, later, sight{generation: v.generation, recorded: true, epoch: epoch, view: v,
+		changed: len(pm.Transitions) > 0 || v.verdict == verdictProbe})
+	if rejected != nil {
+		return pm, rejected
 	}
 	return pm, nil
 }
@@ -167,9 +227,6 @@ func (s *RedisStore) Report(ctx context.Context, key string, p Policy, pm Permit
 // mustTell remembers a result and reports whether the server must hear of it.
 func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool {
 	l, now := s.ledger(key), s.now()
-	if l.unnamed(now, namesEvery) {
-		s.say(key, r.later)
-	}
 	switch {
 	case pm.Forced:
 		return false
@@ -202,6 +259,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 	args := append(s.args(withInstance(ctx, r.Instance), &p, l, s.id()),
 		pm.Generation, pm.Probe, r.Outcome.String(), btoi(p.slow(r.Elapsed)), p.retryAfter(r.RetryAfter), r.Error)
 	reply, err := s.texts(ctx, s.scripts.report, s.keys(key), args)
+	l.wrote() // also if the reply was lost
 	if err != nil {
 		return nil, err
 	}
@@ -250,6 +308,9 @@ func (s *RedisStore) Reset(ctx context.Context, key string, p Policy, by string)
 func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by, state string, length int64, reason string) (*Transition, error) {
 	args := append(s.args(ctx, p, new(ledger), s.id()), verb, by, state, length, reason)
 	reply, err := s.texts(ctx, s.scripts.control, s.keys(key), args)
+	if l := s.ledgers.get(key); l != nil {
+		l.wrote()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -283,8 +344,18 @@ func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *
 	}})
 }
 
+// speakUp says what this process knows of a circuit that is about to open.
+func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
+	if p := l.toSay(); p != nil {
+		later.after(0, job{op: "hear", key: key, do: func(ctx context.Context) (*Transition, error) {
+			return s.hear(ctx, key, p, l)
+		}})
+	}
+}
+
 func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger) (*Transition, error) {
 	reply, err := s.texts(ctx, s.scripts.hear, s.keys(key), s.args(ctx, p, l, s.id()))
+	l.wrote()
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +391,8 @@ const (
 // say sees to it that the name of a circuit is said soon, by Keys if by nobody else.
 func (s *RedisStore) say(key string, later *background) {
 	s.namesMu.Lock()
-	s.names[key] = struct{}{}
+	s.namesSeq++
+	s.names[key] = s.namesSeq
 	now := s.now()
 	arm := later != nil && !now.Before(s.namesDue)
 	if arm {
@@ -347,32 +419,36 @@ func (s *RedisStore) sayLater(delay time.Duration, later *background) {
 }
 
 // sayDue says a batch of the names that are due and reports whether there are
-// more. Those it could not say stay due.
+// more. A name is due until it has been said: who lists names meanwhile says it
+// too, and misses none.
 func (s *RedisStore) sayDue(ctx context.Context) (more bool, err error) {
 	s.namesMu.Lock()
 	batch := make([]string, 0, min(len(s.names), namesBatch))
-	for key := range s.names {
+	seqs := make([]uint64, 0, cap(batch))
+	for key, seq := range s.names {
 		if len(batch) == namesBatch {
 			break
 		}
-		batch = append(batch, key)
-		delete(s.names, key)
-	}
-	if more = len(s.names) > 0; !more {
-		s.namesDue = time.Time{}
+		batch, seqs = append(batch, key), append(seqs, seq)
 	}
 	s.namesMu.Unlock()
-	if len(batch) == 0 {
-		return false, nil
-	}
-	if err = s.sayNames(ctx, batch...); err != nil {
-		s.namesMu.Lock()
-		defer s.namesMu.Unlock()
-		for _, key := range batch {
-			s.names[key] = struct{}{}
+	if len(batch) > 0 {
+		if err = s.sayNames(ctx, batch...); err != nil {
+			return true, err
 		}
 	}
-	return more, err
+	s.namesMu.Lock()
+	defer s.namesMu.Unlock()
+	for i, key := range batch {
+		if s.names[key] == seqs[i] { // not to be said again since
+			delete(s.names, key)
+		}
+	}
+	if len(s.names) > 0 {
+		return true, nil
+	}
+	s.namesDue = time.Time{}
+	return false, nil
 }
 
 // sayNames says names in one command.

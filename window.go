@@ -32,10 +32,15 @@ type Bucket struct {
 // add counts calls that ended at the time at.
 func (w *Window) add(p *Policy, at, now int64, by string, calls, failures, slow int) {
 	window := millis(p.Window)
-	gone := func(b Bucket) bool { return b.Start <= now-window }
-	w.Buckets = slices.DeleteFunc(w.Buckets, gone)
-
 	b := Bucket{at - at%max(window/windowBuckets, 1), calls, failures, slow}
+	gone := func(b Bucket) bool { return b.Start <= now-window }
+	// Mostly a call is one more of the newest bucket, and the oldest stays.
+	if n := len(w.Buckets); n > 0 && w.Buckets[n-1].Start == b.Start && w.By == by && !gone(w.Buckets[0]) {
+		w.Buckets[n-1].add(b)
+		return
+	}
+
+	w.Buckets = slices.DeleteFunc(w.Buckets, gone)
 	if gone(b) {
 		return
 	}
@@ -45,13 +50,16 @@ func (w *Window) add(p *Policy, at, now int64, by string, calls, failures, slow 
 		w.By = manyProcesses
 	}
 	if i := slices.IndexFunc(w.Buckets, func(o Bucket) bool { return o.Start == b.Start }); i >= 0 {
-		old := &w.Buckets[i]
-		old.Calls += calls
-		old.Failures += failures
-		old.Slow += slow
+		w.Buckets[i].add(b)
 		return
 	}
 	w.Buckets = append(w.Buckets, b)
+}
+
+func (b *Bucket) add(more Bucket) {
+	b.Calls += more.Calls
+	b.Failures += more.Failures
+	b.Slow += more.Slow
 }
 
 // sum counts the calls in the window that ends at the time at.

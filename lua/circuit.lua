@@ -48,6 +48,7 @@ local c, changed, events = {}, {}, {}
 local text_fields = {
   state = true, window = true, window_by = true, failures = true, leases = true, recent = true,
   last_error = true, last_instance = true, override = true, override_reason = true, override_by = true,
+  head = true,
 }
 
 local function load_circuit()
@@ -89,11 +90,39 @@ local function expire(key)
   redis.call('PEXPIRE', key, int(last - now + spare))
 end
 
+-- head is what a call on a healthy circuit reads: see headOf.
+local function head()
+  local verdict = 'ask'
+  if c.state == 'closed' and c.override == '' and c.met_at == 0 then verdict = 'run' end
+  return verdict .. ' ' .. int(c.generation) .. ' ' .. int(c.streak_since) .. ' ' .. c.leases
+end
+
+-- news is what the other processes must know at once: "changed", or "met" where
+-- a rule is about to settle, which is told at most twice a second.
+local was = {} -- as loaded
+local function news()
+  if c.generation ~= was.generation or c.leases ~= was.leases then return 'changed' end
+  if c.met_at > 0 and was.met_at == 0 and now - c.told_at >= 500 then
+    set('told_at', now)
+    return 'met'
+  end
+  return nil
+end
+
+-- announce fails nothing: a server that refuses leaves the others to their
+-- reads. The channel is named after the prefix.
+local function announce(what)
+  redis.pcall('PUBLISH', string.match(KEYS[1], '^[^{]*') .. 'changes', what .. ' ' .. KEYS[1])
+end
+
 -- save writes what changed. The HSET comes first: it is the write that a full
 -- server refuses, and then nothing has been written.
 local function save()
+  if c.fresh and next(changed) == nil then return end
+  set('head', head())
   if next(changed) == nil then return end
   if c.fresh then set('version', 1) end
+  local what = news()
   local args = {}
   for field in pairs(changed) do
     local value = c[field]
@@ -107,6 +136,7 @@ local function save()
     redis.call('LTRIM', KEYS[2], 0, 99)
   end
   expire(KEYS[2])
+  if what then announce(what) end
 end
 
 local function record(event)
@@ -331,14 +361,19 @@ local own_streak = evidence[2]
 
 local heard, restarted = false, false
 
+local function hear_success()
+  if evidence[1] ~= c.generation or evidence[3] < 0 then return end
+  local succeeded = now - evidence[3]
+  if c.streak > 0 and c.streak_since <= succeeded and (c.met_at == 0 or succeeded <= settled()) then
+    restarted = true
+    end_streak()
+  end
+end
+
 local function hear()
   if heard or evidence[1] ~= c.generation then return end
   heard = true
-  local succeeded = now - evidence[3]
-  if evidence[3] >= 0 and c.streak_since <= succeeded and (c.met_at == 0 or succeeded <= settled()) then
-    restarted = c.streak > 0
-    end_streak()
-  end
+  hear_success()
   if p.rates and ARGV[6] ~= '' and first_time() then
     for age, calls in string.gmatch(ARGV[6], '(%d+),(%d+);') do
       add(now - tonumber(age), tonumber(calls), 0, 0)
@@ -366,6 +401,7 @@ local function advance()
     local cause = rule(due, true, true)
     set('met_at', 0)
     if cause then return open(at, cause) end
+    hear_success() -- one that came too late for the rule still ends the run
   end
   return nil
 end
@@ -378,3 +414,4 @@ local function last_failure(kind, text)
 end
 
 load_circuit()
+was.generation, was.leases, was.met_at = c.generation, c.leases, c.met_at

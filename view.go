@@ -1,0 +1,312 @@
+package breaker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A view is what this process last read of a circuit. While it is good, calls
+// act on it and cost no command. But for its two marks it is never changed,
+// only replaced: whoever loads it may use it without a lock.
+//
+// It is good until it is dropped, which views does before it is MaxStaleness
+// old, and every operation of this process that may have changed the circuit
+// does at once. So a call need not read the clock to know whether it is good.
+//
+// To act on a view that is out of date does no harm that MaxStaleness does not
+// allow: a permit of an earlier generation changes nothing, and a probe is
+// never granted from a view.
+type view struct {
+	verdict    verdict
+	generation uint64
+	streak     uint64        // when the run of failures began; 0: none
+	until      time.Time     // when a verdict other than run ends, on our clock; zero: it does not
+	left       time.Duration // RetryAfter of a rejection that does not end by itself
+	leases     string        // those that take every slot of a half-open circuit
+	lastError  string
+	read       time.Time // when the read was sent
+	start      time.Time // what the coarse clock counts from
+
+	// Marks are rarely written, and only read else, so that calls on many
+	// processors share the line.
+	used      atomic.Bool  // by a call other than the one that read it
+	succeeded atomic.Int64 // on the coarse clock, when a call last succeeded; 0: none did
+
+	refreshing bool // it is being read again; guarded by views.mu
+}
+
+// A verdict is what the acquire script says.
+type verdict string
+
+const (
+	verdictRun    verdict = "run"
+	verdictProbe  verdict = "probe"
+	verdictForced verdict = "forced"
+	verdictOpen   verdict = "open"
+	verdictBusy   verdict = "busy"
+)
+
+// rejection returns the error of a call that must not run, nil if it may.
+func (v *view) rejection(key string, left time.Duration) *RejectedError {
+	switch v.verdict {
+	case verdictOpen:
+		return &RejectedError{Key: key, State: StateOpen, RetryAfter: left, LastError: v.lastError}
+	case verdictBusy:
+		return &RejectedError{Key: key, State: StateHalfOpen, RetryAfter: left, LastError: v.lastError}
+	}
+	return nil
+}
+
+// use marks the view as in use.
+func (v *view) use() {
+	if !v.used.Load() {
+		v.used.Store(true)
+	}
+}
+
+// succeed marks a success at tick.
+func (v *view) succeed(tick int64) {
+	if v.succeeded.Load() != tick {
+		v.succeeded.Store(tick)
+	}
+}
+
+// lastSuccess is when a call last succeeded, at the least; zero if none did.
+func (v *view) lastSuccess() time.Time {
+	if tick := v.succeeded.Load(); tick > 0 {
+		return v.start.Add(time.Duration(tick))
+	}
+	return time.Time{}
+}
+
+// viewed decides on a call from the view of its circuit. ok is false where
+// there is none, or where the call could be a probe.
+func (s *RedisStore) viewed(key string, l *ledger) (pm Permit, rejected *RejectedError, ok bool) {
+	v := l.view.Load()
+	if v == nil {
+		return pm, nil, false
+	}
+	v.use()
+	if v.verdict == verdictRun {
+		return Permit{Generation: v.generation, streak: v.streak}, nil, true
+	}
+	left := v.left
+	if !v.until.IsZero() {
+		if left = v.until.Sub(s.now()); left <= 0 {
+			return pm, nil, false
+		}
+	}
+	return Permit{Generation: v.generation, Forced: v.verdict == verdictForced}, v.rejection(key, left), true
+}
+
+// unmoved reports whether a success changes nothing that anybody counts: the
+// process has no failure since its last success, the circuit showed none, and
+// it is the same circuit that let the call through. Then it is marked, and that
+// is all: no lock, no clock, no command.
+//
+// A failure that comes at the same time may find the mark or not, as if the
+// success had come just before it or just after.
+func (s *RedisStore) unmoved(l *ledger, p *Policy, pm *Permit) bool {
+	v := l.view.Load()
+	if v == nil || v.verdict != verdictRun || v.generation != pm.Generation || v.streak != 0 ||
+		p.rates() || l.failing.Load() {
+		return false
+	}
+	v.succeed(s.views.clock.Load())
+	return true
+}
+
+const (
+	maxTick   = 20 * time.Millisecond
+	minTick   = time.Millisecond // with a MaxStaleness that asks for less, there are no views
+	viewBatch = 500              // reads in one pipeline
+)
+
+// views keeps the views of a store fresh while they are used, and drops them
+// when they are not. It runs on the background of the Breaker whose call began
+// it, and only as long as there are views.
+type views struct {
+	store     *RedisStore
+	staleness time.Duration // 0: strict, there are none
+	tick      time.Duration
+
+	// clock is the time of the last tick, in nanoseconds since the store was
+	// made. Whoever reads it knows that it is at least that late.
+	clock atomic.Int64
+
+	push push
+
+	mu      sync.Mutex
+	live    map[*ledger]string // circuits with a view, and their keys
+	emptied time.Time          // since when there are none
+	next    time.Time          // before then, none has to be looked at
+	on      *background        // where the next tick is due; nil: none is
+}
+
+func newViews(s *RedisStore, staleness time.Duration, listen bool) *views {
+	tick := min(staleness/5, maxTick)
+	if tick < minTick {
+		tick, staleness = 0, 0
+	}
+	vs := &views{store: s, staleness: staleness, tick: tick, live: make(map[*ledger]string)}
+	vs.push.views, vs.push.wanted = vs, listen
+	return vs
+}
+
+// keep sees to it that a view just stored is refreshed and dropped in time.
+func (vs *views) keep(l *ledger, key string, later *background) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.live[l] = key
+	now := vs.store.now()
+	if due := now.Add(vs.refreshAge() - vs.tick); due.Before(vs.next) {
+		vs.next = due
+	}
+	vs.push.start(later)
+	if vs.on == nil {
+		vs.clock.Store(vs.store.sinceStart(now))
+		vs.arm(later)
+	}
+}
+
+// refreshAge is how old a view is when it is read again.
+func (vs *views) refreshAge() time.Duration { return vs.staleness * 3 / 5 }
+
+// idle reports whether there has been no view for a while.
+func (vs *views) idle(while time.Duration) bool {
+	return len(vs.live) == 0 && vs.store.now().Sub(vs.emptied) > while
+}
+
+// look sees to it that the next tick looks at every view.
+func (vs *views) look() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	vs.next = time.Time{}
+}
+
+// arm requires vs.mu. Where no tick can be had there are no views.
+func (vs *views) arm(later *background) {
+	vs.on = later
+	if !later.after(vs.tick, job{local: vs.turn}) {
+		vs.drop()
+	}
+}
+
+// drop drops every view. It requires vs.mu.
+func (vs *views) drop() {
+	for l := range vs.live {
+		l.drop(nil)
+	}
+	clear(vs.live)
+	vs.on, vs.emptied = nil, vs.store.now()
+}
+
+// turn is one tick.
+func (vs *views) turn(closing bool) {
+	vs.mu.Lock()
+	if closing {
+		vs.drop() // another Breaker's next call begins anew
+		vs.mu.Unlock()
+		return
+	}
+	later, now := vs.on, vs.store.now()
+	vs.clock.Store(vs.store.sinceStart(now))
+	due := vs.sweep(now)
+	if len(vs.live) > 0 {
+		vs.arm(later)
+	} else {
+		vs.drop()
+	}
+	vs.mu.Unlock()
+
+	for len(due) > 0 {
+		batch := due[:min(len(due), viewBatch)]
+		due = due[len(batch):]
+		later.run(job{op: "refresh", key: batch[0].key, do: func(ctx context.Context) (*Transition, error) {
+			return nil, vs.refresh(ctx, batch, later)
+		}})
+	}
+}
+
+type dueView struct {
+	ledger *ledger
+	key    string
+}
+
+// sweep drops the views that are too old or out of use, and returns those to
+// be read again. It requires vs.mu.
+func (vs *views) sweep(now time.Time) (due []dueView) {
+	if now.Before(vs.next) {
+		return nil
+	}
+	vs.next = now.Add(time.Hour)
+	for l, key := range vs.live {
+		v := l.view.Load()
+		if v == nil {
+			delete(vs.live, l)
+			continue
+		}
+		refresh, limit := vs.ages(l, v, now)
+		age := now.Sub(v.read)
+		switch {
+		case age >= limit:
+			l.drop(v)
+			delete(vs.live, l)
+			continue
+		case age < refresh:
+			limit = refresh
+		case !v.used.Load(): // it may be yet
+			limit = age
+		case !v.refreshing:
+			v.refreshing = true // once; if that fails, it is dropped in its time
+			due = append(due, dueView{l, key})
+		}
+		if at := v.read.Add(limit); at.Before(vs.next) {
+			vs.next = at
+		}
+	}
+	return due
+}
+
+// ages returns at what age a view is read again, and at what age it is dropped.
+func (vs *views) ages(l *ledger, v *view, now time.Time) (refresh, limit time.Duration) {
+	if vs.push.covers(l, v, now) {
+		every := vs.push.poll(len(vs.live))
+		return every, every + vs.staleness
+	}
+	return vs.refreshAge(), vs.staleness - vs.tick
+}
+
+// refresh reads circuits in one pipeline.
+func (vs *views) refresh(ctx context.Context, due []dueView, later *background) (err error) {
+	defer clientPanicked(&err)
+	s := vs.store
+	sent := s.now()
+	epochs := make([]uint64, len(due))
+	replies := make([]*redis.SliceCmd, len(due))
+	pipe := s.client.Pipeline()
+	for i, d := range due {
+		if d.ledger.unnamed(sent, namesEvery) {
+			s.say(d.key, later)
+		}
+		epochs[i] = d.ledger.epoch()
+		replies[i] = pipe.HMGet(ctx, s.keys(d.key)[0], headFields...)
+	}
+	if _, err = pipe.Exec(ctx); err != nil {
+		err = recordError(err)
+	}
+	for i, d := range due {
+		h, bad := headOf(replies[i])
+		if bad != nil {
+			continue // its view is dropped in its time, and the next call sees why
+		}
+		if d.ledger.renew(h, epochs[i], sent, s.start) {
+			vs.keep(d.ledger, d.key, later)
+		}
+	}
+	return err
+}
