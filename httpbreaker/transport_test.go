@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -100,13 +101,14 @@ func TestStatusesAreJudgedByTheBreakersClassifier(t *testing.T) {
 			"read":          func(resp *http.Response) { _, _ = io.Copy(io.Discard, resp.Body) },
 			"closed unread": func(resp *http.Response) { assert.NoError(t, resp.Body.Close()) },
 		} {
-			r := newRig(t, answer(c.code, text("why")), breaker.Config{Classifier: c.classifier})
-			req := httptest.NewRequest(http.MethodGet, "http://x.test", nil)
-			resp, err := r.RoundTrip(req)
-			require.NoError(t, err)
-			assert.Equal(t, c.code, resp.StatusCode)
-			finish(resp)
-			assert.Equal(t, []breaker.Outcome{c.want}, r.seen.said(), "%d, %s", c.code, name)
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, answer(c.code, text("why")), breaker.Config{Classifier: c.classifier})
+				resp, err := r.RoundTrip(httptest.NewRequest(http.MethodGet, "http://x.test", nil))
+				require.NoError(t, err)
+				assert.Equal(t, c.code, resp.StatusCode)
+				finish(resp)
+				assert.Equal(t, []breaker.Outcome{c.want}, r.seen.said(), "%d, %s", c.code, name)
+			})
 		}
 	}
 }
@@ -197,6 +199,36 @@ func TestWhatMakesNoSenseIsAnErrorAndNoPanic(t *testing.T) {
 	r.Key = nil
 	_, err = r.client().Get("http:///nowhere")
 	assert.ErrorContains(t, err, "no Host")
+}
+
+func TestAStoreThatFails(t *testing.T) {
+	for policy, name := range map[breaker.StoreErrorPolicy]string{breaker.FailOpen: "FailOpen", breaker.FailClosed: "FailClosed"} {
+		t.Run(name, func(t *testing.T) {
+			store := breakertest.NewFlakyStore(nil)
+			store.Fail(nil)
+			b, err := breaker.New(store, breaker.Config{OnStoreError: policy, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			defer b.Close()
+			sent := 0
+			client := &http.Client{Transport: &httpbreaker.Transport{Breaker: b, Base: roundTrip(func(req *http.Request) (*http.Response, error) {
+				sent++
+				return answer(200, text("ok"))(req)
+			})}}
+			body := &watchedBody{Reader: strings.NewReader("order")}
+			resp, err := client.Post("http://x.test", "text/plain", body)
+			if policy == breaker.FailOpen {
+				require.NoError(t, err)
+				assert.NoError(t, resp.Body.Close())
+				assert.Equal(t, 1, sent)
+				return
+			}
+			assert.ErrorIs(t, err, breaker.ErrStore)
+			assert.ErrorIs(t, err, breakertest.ErrDown)
+			assert.Zero(t, sent)
+			assert.Zero(t, body.read.Load())
+			assert.Equal(t, int32(1), body.closed.Load())
+		})
+	}
 }
 
 func TestABaseThatPanicsSettlesTheCall(t *testing.T) {
