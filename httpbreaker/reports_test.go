@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,14 +28,17 @@ import (
 // A success was credited at the headers, and the stream that died later was
 // seen by nobody.
 func TestStreamsThatDieAfterA200Trip(t *testing.T) {
-	url := "http://" + redistest.Listen(t, says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", resetSoon))
+	begun := make(chan struct{})
+	url := "http://" + redistest.Listen(t, says("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+		func(conn net.Conn) { <-begun; reset(conn) }))
 	r := wired(t, breaker.Config{})
 	for range 5 {
 		resp := r.get(t, url)
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Equal(t, breaker.StateClosed, r.snapshot(t, hostOf(url)).State)
+		begun <- struct{}{}
 		_, err := io.ReadAll(resp.Body)
-		assert.Error(t, err)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
 		assert.NoError(t, resp.Body.Close())
 	}
 	assert.ErrorIs(t, r.fetch(t.Context(), url), breaker.ErrOpen)
