@@ -40,7 +40,7 @@ func start(ctx context.Context, name, file string) (*process, error) {
 		return nil, err
 	}
 	b, err := breaker.New(store, breaker.Config{
-		Policy:       breaker.Policy{ConsecutiveFailures: 3, Cooldown: time.Second},
+		Policy:       breaker.Policy{ConsecutiveFailures: 3, Cooldown: 3 * time.Second},
 		OnStoreError: breaker.FailClosed, // so that this program hears of it
 		StoreTimeout: 5 * time.Second,
 		Instance:     name,
