@@ -28,6 +28,7 @@ var readmeImports = map[string]string{
 	"errors":      "errors",
 	"fmt":         "fmt",
 	"http":        "net/http",
+	"httpbreaker": "github.com/breakerkit/breaker/httpbreaker",
 	"log":         "log",
 	"os":          "os",
 	"redis":       "github.com/redis/go-redis/v9",

@@ -111,6 +111,31 @@ func TestFleetWorkersEndWhenTheirParentIsKilled(t *testing.T) {
 	assert.True(t, killed)
 }
 
+func TestGracefulDegradation(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	out, code := start(t, "graceful-degradation")
+	require.Equal(t, 0, code, out)
+	assertReadable(t, out)
+	assertInOrder(t, out,
+		"before any rate is known: no earlier rate is known,", "after breaker: HTTP status 503",
+		"THE PROVIDER IS UP", "20 pages: 20 with a fresh rate,  0 with the last known", "20 requests",
+		"THE PROVIDER IS DOWN", "40 pages:  0 with a fresh rate, 40 with the last known",
+		"THE PROVIDER IS UP AGAIN", "10 with a fresh rate", "no page was without a rate")
+}
+
+func TestIntegrationBase(t *testing.T) {
+	out, code := start(t, "integration-base")
+	require.Equal(t, 0, code, out)
+	assertReadable(t, out)
+	assertInOrder(t, out,
+		"ALL IS WELL", "crm/acme    10 ok", "crm/globex  10 ok", "mail/acme   10 ok",
+		"ACCESS TO THE CRM IS REVOKED", "crm/acme     0 ok,  3 failed,  7 spared", "crm/globex  10 ok", "mail/acme   10 ok",
+		"CONNECTS ANEW", "CALLS AGAIN", "crm/acme    10 ok", "crm/globex  10 ok", "mail/acme   10 ok",
+		"the dead token was tried 3 times")
+	assert.Contains(t, out, "-> circuit crm/acme is open (consecutive_failures)")
+	assert.Contains(t, out, "-> circuit crm/acme is closed (reset)")
+}
+
 // limit is for what takes ten seconds or so.
 const limit = time.Minute
 
@@ -125,7 +150,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(programs)
-		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet")
+		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet",
+			"./graceful-degradation", "./integration-base")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
 		}
