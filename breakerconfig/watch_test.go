@@ -230,7 +230,7 @@ func TestAReloadLosesNoState(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, breaker.StateOpen, before.State)
 
-	replace(t, path, "default: {consecutive_failures: 4, cooldown: 1ms}\ncircuits: {other*: {consecutive_failures: 1}}")
+	replace(t, path, "default: {consecutive_failures: 4, cooldown: 1h}\ncircuits: {other*: {consecutive_failures: 1}}")
 	require.NoError(t, w.next())
 	after, err := w.Snapshot(t.Context(), "open")
 	require.NoError(t, err)
