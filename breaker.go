@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -15,7 +16,8 @@ import (
 )
 
 // A Config configures a Breaker. Its zero value protects every key by
-// DefaultPolicy and HTTPClassifier.
+// DefaultPolicy and HTTPClassifier. SetPolicies replaces its first three
+// fields later.
 type Config struct {
 	// Policy is for every key that Policies and PolicyFor do not name.
 	// The zero Policy is DefaultPolicy.
@@ -69,7 +71,7 @@ type Breaker struct {
 	memory     *MemoryStore // store, if it is one: its steps never block
 	redis      *RedisStore  // store, if it is one: it has views, and knows when a success need not be told
 	inline     bool         // redis's client bounds its steps itself
-	policies   policies
+	policies   atomic.Pointer[policies]
 	classifier Classifier
 	cfg        Config
 	timed      bool // an Observer wants each call's time
@@ -86,15 +88,8 @@ const closePatience = 5 * time.Second
 func New(store Store, cfg Config) (*Breaker, error) {
 	var errs []error
 	errs = append(errs, checkStore(store))
-	errs = append(errs, cfg.Policy.validate("Policy"))
-	for key, p := range cfg.Policies {
-		name := fmt.Sprintf("Policies[%q]", key)
-		if err := checkKey(key); err != nil {
-			name = "Policies[...]"
-			errs = append(errs, err)
-		}
-		errs = append(errs, p.validate(name))
-	}
+	ps, err := newPolicies(cfg.Policy, cfg.Policies, cfg.PolicyFor)
+	errs = append(errs, err)
 	if cfg.StoreTimeout < 0 {
 		errs = append(errs, configError("StoreTimeout is %v: must not be negative", cfg.StoreTimeout))
 	}
@@ -112,9 +107,10 @@ func New(store Store, cfg Config) (*Breaker, error) {
 		cfg.Logger = slog.Default()
 	}
 	b := &Breaker{
-		store: store, policies: newPolicies(&cfg), classifier: cfg.Classifier, cfg: cfg,
+		store: store, classifier: cfg.Classifier, cfg: cfg,
 		timed: cfg.Observer != nil,
 	}
+	b.policies.Store(ps)
 	b.memory, _ = store.(*MemoryStore)
 	if b.redis, _ = store.(*RedisStore); b.redis != nil {
 		b.inline = heedsContexts(b.redis.client)

@@ -164,7 +164,7 @@ func (b *Breaker) policyOf(key string) (*Policy, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	return b.policies.of(key)
+	return b.policies.Load().of(key)
 }
 
 // acquireFrom asks a MemoryStore, whose steps neither block nor fail.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 )
 
@@ -311,64 +310,4 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	*p = next
 	return nil
-}
-
-// policies finds the Policy of a key.
-type policies struct {
-	standard  *Policy
-	exact     map[string]*Policy
-	policyFor func(key string) (Policy, bool)
-	asked     *table[askedPolicy] // answers of policyFor
-}
-
-type askedPolicy struct {
-	once   sync.Once
-	policy *Policy
-	err    error
-}
-
-const maxAskedPolicies = 100_000
-
-func newPolicies(cfg *Config) policies {
-	standard := cfg.Policy.WithDefaults()
-	ps := policies{standard: &standard, policyFor: cfg.PolicyFor}
-	if len(cfg.Policies) > 0 {
-		ps.exact = make(map[string]*Policy, len(cfg.Policies))
-		for key, p := range cfg.Policies {
-			p = p.WithDefaults()
-			ps.exact[key] = &p
-		}
-	}
-	if cfg.PolicyFor != nil {
-		ps.asked = newTable(maxAskedPolicies, func(*askedPolicy) bool { return true })
-	}
-	return ps
-}
-
-func (ps *policies) of(key string) (*Policy, error) {
-	if p, ok := ps.exact[key]; ok {
-		return p, nil
-	}
-	if ps.policyFor == nil {
-		return ps.standard, nil
-	}
-	a := ps.asked.add(key, func() *askedPolicy { return &askedPolicy{policy: ps.standard} })
-	a.once.Do(func() { a.ask(ps, key) }) // not under the table's lock: policyFor is the user's
-	return a.policy, a.err
-}
-
-func (a *askedPolicy) ask(ps *policies, key string) {
-	name := fmt.Sprintf("PolicyFor(%.32q)", key)
-	a.err = configError("%s did not return", name) // unless it does
-	defer func() {
-		if v := recover(); v != nil {
-			a.err = configError("%s panicked: %v", name, v)
-		}
-	}()
-	p, ok := ps.policyFor(key)
-	a.err = nil
-	if ok {
-		d := p.WithDefaults()
-		a.policy, a.err = &d, p.validate(name)
-	}
 }
