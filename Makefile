@@ -15,6 +15,7 @@ help: ## Show this list
 
 test: ## Run all tests (real-server tests need redis-server on the PATH)
 	$(call each,go test $(TESTFLAGS) ./...)
+	go test -run TestFleet -timeout 20m . # which are too large for the race detector
 
 lint: ## Check formatting, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }

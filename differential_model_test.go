@@ -155,9 +155,9 @@ func (s *modelProcess) Report(_ context.Context, key string, p Policy, pm Permit
 	}
 	s.id()
 	t, err := s.change(key, func(c *Circuit) *Transition { return c.Report(s.moment(r.Instance, l), p, pm, r) })
-	if t != nil {
-		l.turned(t.To == StateClosed)
-	}
+	c := &s.side.c
+	l.saw(sight{generation: c.Generation, recorded: s.side.recorded,
+		healthy: c.State == StateClosed && c.Override == nil && c.MetAt == 0}, nil)
 	return t, err
 }
 

@@ -30,6 +30,17 @@ type virtualFleet struct {
 	opened    atomic.Int64 // transitions to open that the processes were told of
 }
 
+var raceDetector bool
+
+// large skips a test of a whole fleet under the race detector, which would take
+// minutes for what smaller tests show as well. make test runs it without.
+func large(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("runs without the race detector")
+	}
+}
+
 // fleetWays are the ways in which processes see each other's circuits.
 var fleetWays = map[string]breaker.RedisConfig{
 	"strict": {MaxStaleness: -1},
@@ -137,6 +148,7 @@ func (f *virtualFleet) callAtRandom(workers, calls int, failing float64) *serial
 // of its own successes keeps the fleet near what one observer of all its calls
 // would have done.
 func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
+	large(t)
 	for _, c := range []struct {
 		name    string
 		calls   int

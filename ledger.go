@@ -134,7 +134,8 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	s := sight{generation: h.generation, recorded: h.recorded, healthy: h.closed, epoch: epoch}
 	switch {
 	case h.closed:
-		s.view = &view{verdict: verdictRun, generation: h.generation, streak: h.streak, read: sent, start: start}
+		s.view = h.view(sent)
+		s.view.start = start
 	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
 		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left,
 			leases: old.leases, lastError: old.lastError, read: sent, start: start}
@@ -162,13 +163,6 @@ func (l *ledger) healthy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.unhealthy
-}
-
-// turned says that a report of ours changed the circuit's state.
-func (l *ledger) turned(healthy bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unhealthy = !healthy
 }
 
 // failed counts a failure of our own.

@@ -174,7 +174,8 @@ func TestServerThatRefusesToLetListenIsReadInstead(t *testing.T) {
 
 // However many failures a circuit counts and however often a rule is met and
 // then was not, the fleet hears of it twice a second at the most.
-func TestStormOfFailuresIsNoStormOfAnnouncements(t *testing.T) {
+func TestFleetHearsNoStormOfAnnouncementsInAStormOfFailures(t *testing.T) {
+	large(t)
 	for name, failing := range map[string]float64{"all fail, none trips": 1, "half fail": 0.5} {
 		t.Run(name, func(t *testing.T) {
 			viewed(t, breaker.RedisConfig{}, func(t *testing.T, w *wire, join join) {

@@ -220,14 +220,29 @@ func headOf(cmd *redis.SliceCmd) (head, error) {
 	if len(f) != len(headFields) {
 		return head{}, garbled("acquire", f)
 	}
-	part := strings.SplitN(f[0], " ", 4)
-	switch recorded := f[1] != "" || f[2] != ""; {
-	case len(part) == 4:
-		return head{closed: part[0] == "run", generation: uint64(recordInt(part[1])),
-			streak: uint64(recordInt(part[2])), leases: part[3], recorded: true}, nil
-	default:
-		return head{closed: !recorded && f[0] == "", recorded: recorded}, nil
+	h := parseHead(f[0])
+	h.recorded = f[0] != "" || f[1] != "" || f[2] != ""
+	h.closed = h.closed || !h.recorded
+	return h, nil
+}
+
+// parseHead reads a head. What is none is of a circuit that is not known to be
+// closed.
+func parseHead(text string) (h head) {
+	part := strings.SplitN(text, " ", 4)
+	if len(part) == 4 {
+		h.closed, h.leases = part[0] == "run", part[3]
+		h.generation, h.streak = uint64(recordInt(part[1])), uint64(recordInt(part[2]))
 	}
+	return h
+}
+
+// view is what calls act on after a head; nil where the script must decide.
+func (h *head) view(sent time.Time) *view {
+	if !h.closed {
+		return nil
+	}
+	return &view{verdict: verdictRun, generation: h.generation, streak: h.streak, read: sent}
 }
 
 // load reads a circuit, and the server's time.

@@ -152,22 +152,22 @@ func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger,
 		l.saw(sight{generation: h.generation, recorded: h.recorded, epoch: epoch}, p)
 		return Permit{}, false, nil
 	}
-	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch,
-		view: &view{verdict: verdictRun, generation: h.generation, streak: h.streak, read: sent}})
+	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: h.view(sent)})
 	return Permit{Generation: h.generation, streak: h.streak}, true, nil
 }
 
 // see takes in what a read or a decision showed, and keeps it as a view where
 // views are kept.
 func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, seen sight) {
-	v := seen.view
-	seen.healthy = v.verdict == verdictRun
-	v.start = s.start
-	if l.unnamed(v.read, namesEvery) {
+	if l.unnamed(s.now(), namesEvery) {
 		s.say(key, later)
 	}
-	if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
-		seen.view = nil
+	if v := seen.view; v != nil {
+		seen.healthy = v.verdict == verdictRun
+		v.start = s.start
+		if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
+			seen.view = nil
+		}
 	}
 	if l.saw(seen, p) {
 		s.views.keep(l, key, later)
@@ -255,28 +255,29 @@ func (s *RedisStore) succeeded(key string) {
 
 // tell reports a result to the server.
 func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, r Result) (*Transition, error) {
-	l := s.ledger(key)
+	l, sent := s.ledger(key), s.now()
+	epoch := l.epoch()
 	args := append(s.args(withInstance(ctx, r.Instance), &p, l, s.id()),
 		pm.Generation, pm.Probe, r.Outcome.String(), btoi(p.slow(r.Elapsed)), p.retryAfter(r.RetryAfter), r.Error)
 	reply, err := s.texts(ctx, s.scripts.report, s.keys(key), args)
-	l.wrote() // also if the reply was lost
+	if err != nil || len(reply) < 3 {
+		l.wrote() // perhaps
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(reply) < 2 {
+	if len(reply) < 3 {
 		return nil, garbled("report", reply)
 	}
 	if settles := parseInt(reply[0]); settles >= 0 {
 		s.settleLater(key, &p, durationOf(settles), r.later)
 	}
-	if reply[1] == "1" { // a new record: its name may have been lost with an old one
+	if reply[1] == "new" { // its name may have been lost with an old one
 		s.say(key, r.later)
 	}
-	t := s.transition(reply[2:], key, r.Instance)
-	if t != nil {
-		l.turned(t.To == StateClosed)
-	}
-	return t, nil
+	h := parseHead(reply[2])
+	s.see(l, key, &p, r.later, sight{generation: h.generation, recorded: reply[1] != "none", changed: true, epoch: epoch, view: h.view(sent)})
+	return s.transition(reply[3:], key, r.Instance), nil
 }
 
 // Snapshot implements Store.

@@ -315,8 +315,9 @@ func TestProbeIsNeverGrantedFromAView(t *testing.T) {
 	})
 }
 
-func TestHealthyFleetOfManyKeysSendsNothing(t *testing.T) {
-	const keys, seconds = 10_000, 30
+func TestFleetOfManyHealthyKeysSendsNothing(t *testing.T) {
+	large(t)
+	const keys, seconds = 10_000, 10
 	run := func(t *testing.T, w *wire, join join) map[string]int {
 		b := join(breaker.Config{})
 		second := func() {
@@ -348,7 +349,7 @@ func TestHealthyFleetOfManyKeysSendsNothing(t *testing.T) {
 			sent := run(t, w, join)
 			t.Logf("%d keys once a second for %ds: %v", keys, seconds, sent)
 			assert.Equal(t, keys*seconds, sent["hmget"])
-			assert.LessOrEqual(t, total(sent)-sent["hmget"], keys/100)
+			assert.LessOrEqual(t, total(sent)-sent["hmget"], keys/100, "names")
 		})
 	})
 }

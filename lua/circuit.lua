@@ -343,14 +343,14 @@ local function review()
 end
 
 -- first_time says whether this message has not been counted before. It remembers the
--- last ones: a network that delivers one twice, or a client that sends it again,
--- must not make it count twice.
+-- last ones, some sixteen: a network that delivers one twice, or a client that sends it
+-- again, must not make it count twice. An id cut short is none, for want of its comma.
 local id, known = ARGV[7], nil
 local function first_time()
   if known == nil then
     known = string.find(',' .. c.recent, ',' .. id .. ',', 1, true) ~= nil
     if not known then
-      set('recent', string.match(id .. ',' .. c.recent, '^' .. string.rep('[^,]*,?', 16)))
+      set('recent', string.sub(id .. ',' .. c.recent, 1, 320))
     end
   end
   return not known

@@ -8,15 +8,17 @@
 -- ARGV[13]  text of the failure
 --
 -- Reply: ms until a rule that this report met has settled (-1: it met none),
--- 1 if the circuit had no record before, else 0, then the transition made.
+-- whether the circuit has a record (had: already, new, none), its head, then the
+-- transition made.
 
 local generation, owner, outcome = tonumber(ARGV[8]), ARGV[9], ARGV[10]
 local slow, retry_after, text = ARGV[11] == '1', tonumber(ARGV[12]), ARGV[13]
 
 local function answer(made, settles_in)
-  local fresh = c.fresh and next(changed) ~= nil
+  local record = 'had'
+  if c.fresh then record = next(changed) and 'new' or 'none' end
   save()
-  return { int(settles_in or -1), fresh and '1' or '0', made }
+  return { int(settles_in or -1), record, head(), made }
 end
 
 local function count()
