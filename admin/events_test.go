@@ -252,6 +252,7 @@ func TestAStoreThatCantBeReadIsToldOnce(t *testing.T) {
 		assert.Equal(t, "trouble", told[1].name)
 		assert.Contains(t, told[1].data["detail"], breakertest.ErrDown.Error())
 		late := listen(t, h)
+		assert.Len(t, late.heard("trouble"), 1, "also whoever comes later")
 
 		store.Recover()
 		time.Sleep(5 * time.Second)

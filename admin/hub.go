@@ -17,13 +17,13 @@ type hub struct {
 	b    *breaker.Breaker
 	poll time.Duration
 
-	mu      sync.Mutex
-	closed  chan struct{} // closed by close
-	streams map[*stream]struct{}
-	stop    context.CancelFunc // ends the reader; nil: there is none
-	totals  []byte             // the last totals, for a stream that joins; nil: none yet
-	due     map[string]struct{}
-	wake    chan struct{} // has one element when keys are due
+	mu       sync.Mutex
+	closed   chan struct{} // closed by close
+	streams  map[*stream]struct{}
+	stop     context.CancelFunc // ends the reader; nil: there is none
+	greeting []byte             // the last totals or trouble, for a stream that joins; nil: none yet
+	due      map[string]struct{}
+	wake     chan struct{} // has one element when keys are due
 }
 
 const (
@@ -48,8 +48,8 @@ func (h *hub) join() (s *stream, closed <-chan struct{}, ok bool) {
 	}
 	s = &stream{filled: make(chan struct{}, 1)}
 	h.streams[s] = struct{}{}
-	if h.totals != nil {
-		s.put(h.totals)
+	if h.greeting != nil {
+		s.put(h.greeting)
 	}
 	if h.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
@@ -66,7 +66,7 @@ func (h *hub) leave(s *stream) {
 	delete(h.streams, s)
 	if len(h.streams) == 0 && h.stop != nil {
 		h.stop()
-		h.stop, h.totals = nil, nil
+		h.stop, h.greeting = nil, nil
 		clear(h.due)
 	}
 }
@@ -320,8 +320,8 @@ func (w *watch) tell(event string, v any) {
 	if w.ctx.Err() != nil {
 		return // another reader may tell it
 	}
-	if event == eventTotals {
-		w.totals = text
+	if event == eventTotals || event == eventTrouble {
+		w.greeting = text
 	}
 	for s := range w.streams {
 		s.put(text)

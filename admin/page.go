@@ -51,7 +51,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, _ target) {
 
 // assetTypes are the files that are served as they are. The system's own table
 // may call them something that a browser does not run.
-var assetTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+var assetTypes = map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
 func (h *Handler) serveAsset(w http.ResponseWriter, r *http.Request, t target) {
 	text, err := assets.ReadFile("assets/" + t.asset)
