@@ -21,6 +21,7 @@ import (
 // light, in dark and on a phone. With BREAKER_SCREENSHOTS set to a folder it
 // leaves pictures there; docs/img/dashboard.png is the one called so.
 func TestTheDashboardFitsItsWindow(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	s.populate(t)
 	tb := signedIn(t, s, 1440, 900)
@@ -77,16 +78,26 @@ func (s site) populate(t testing.TB) {
 		State: breaker.StateOpen, For: 25 * time.Minute, Reason: "vendor's maintenance, ticket 4711", By: "ann"}))
 	s.fail("rates.example.com", "context deadline exceeded", 3)
 
-	// stripe failed now and then, and then for good; two probes failed.
+	// stripe failed for a while, recovered, and failed again; then two probes did.
 	const refused = "dial tcp 10.0.0.7:443: connect: connection refused"
-	for range 3 {
-		s.fail("stripe", refused, 2)
-		s.succeed("stripe")
+	probe := func(err error) {
+		c := s.awaitProbe(t, "stripe")
 		s.pause(t)
+		c.Done(err)
 	}
+	s.fail("stripe", refused, 2)
+	s.pause(t)
+	s.fail("stripe", refused, 3)
+	probe(nil)
+	for range 2 {
+		s.pause(t)
+		s.fail("stripe", refused, 1)
+		s.succeed("stripe")
+	}
+	s.pause(t)
 	s.fail("stripe", refused, 5)
-	s.awaitProbe(t, "stripe").Done(errors.New(refused))
-	s.awaitProbe(t, "stripe").Done(&breaker.StatusError{Code: 503, RetryAfter: 4*time.Minute + 50*time.Second})
+	probe(errors.New(refused))
+	probe(&breaker.StatusError{Code: 503, RetryAfter: 4*time.Minute + 50*time.Second})
 
 	s.fail("stock", "503 Service Unavailable", 5)
 	c := s.awaitProbe(t, "stock")

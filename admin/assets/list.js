@@ -8,16 +8,21 @@ function before(a, b) {
   return rank[a.state] - rank[b.state] || Number(!a.override) - Number(!b.override) || (a.key < b.key ? -1 : a.key > b.key ? 1 : a.id < b.id ? -1 : 1);
 }
 
-// gauge is a rule as a bar, with its text above.
-export function gauge(rule, state) {
+// gauge is a rule as a bar, with a text above.
+export function gauge(rule, state, text) {
   const bar = el("span", { class: "fill" });
   const share = Math.min(1, Math.max(0, rule.ratio));
   bar.style.width = share * 100 + "%";
   const level = rule.good ? "far" : share >= 1 && state !== "closed" ? "met" : share >= 0.6 ? "near" : "far";
-  return [rule.text, el("span", { class: "bar", "data-level": level, "aria-hidden": "true" }, bar)];
+  return [text, el("span", { class: "bar", "data-level": level, "aria-hidden": "true" }, bar)];
 }
 
-export function held(c) {
+function shortGauge(c) {
+  const rule = nearest(c);
+  return gauge(rule, c.state, rule.short);
+}
+
+function held(c) {
   if (!c.override) return null;
   const how = c.override.state === "open" ? "Held open" : "Held closed";
   return el("span", { class: "held" }, el("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, el("use", { href: "#lock" })), how + " by " + visible(c.override.by ?? "?"));
@@ -59,7 +64,7 @@ function rowParts(c) {
     el("span", { class: "what" },
       el("span", { class: c.key === "" ? "name odd" : "name", title: keyText(c.key) }, keyText(c.key)),
       el("span", { class: "why" }, why(c))),
-    el("span", { class: "gauge" }, c.state === "unreadable" ? "" : gauge(nearest(c), c.state)),
+    el("span", { class: "gauge" }, c.state === "unreadable" ? "" : shortGauge(c)),
     el("span", { class: "count" }, c.state === "unreadable" ? [] : countdown(c)),
   ];
 }
