@@ -33,7 +33,7 @@ func newSite(t testing.TB, cfg admin.Config) site {
 	feed := new(admin.Feed)
 	silent := slog.New(slog.DiscardHandler)
 	b, err := breaker.New(breaker.NewMemoryStore(breaker.MemoryConfig{}), breaker.Config{
-		Observer: feed, Logger: silent, Instance: "web-1:4711",
+		Observer: feed, Logger: silent, Instance: "web-1:4711", StoreTimeout: 30 * time.Second,
 		Policies: map[string]breaker.Policy{
 			"payments": {ConsecutiveFailures: 5, Cooldown: 10 * time.Minute},
 			// These are open no longer than a test can wait.
@@ -115,6 +115,8 @@ func TestThePageLivesWithoutReload(t *testing.T) {
 	tb.until(`document.getElementById("verdict").innerText === "1 circuit is open"`)
 	tb.until(`document.getElementById("announcer").textContent === "payments: Open"`) // what a screen reader says
 	tb.until(`document.title.startsWith("(1 open)")`)
+	assert.Regexp(t, `^Open, payments connection refused, 5 of 5 failures in a row, next probe at \d\d:\d\d:\d\d$`,
+		eval[string](tb, `document.querySelector("#circuits .row").getAttribute("aria-label")`))
 	countdown := eval[string](tb, `document.querySelector("#circuits [data-until]").innerText`)
 	assert.Regexp(t, `^(10:00|9:\d\d)$`, countdown)
 	tb.until(`document.querySelector("#circuits [data-until]").innerText !== %q`, countdown)
@@ -194,7 +196,8 @@ func TestHostileTextsStayText(t *testing.T) {
 	assert.Zero(t, eval[int](tb, `document.querySelectorAll("img, #board script, #board b[onclick]").length`))
 
 	// And each can be steered by its name, from the browser's own URLs.
-	for range keys {
+	for left := len(keys); left > 0; left-- {
+		tb.until(`document.querySelectorAll('#circuits .row[data-state="open"]').length === %d`, left)
 		tb.run(chromedp.Click(`#circuits .row[data-state="open"]`))
 		tb.run(chromedp.Click(`[data-verb="reset"]`), chromedp.SetValue("#reason", "over"), chromedp.SetValue("#by", "ann"), chromedp.Click("#confirm"))
 		tb.until(`!document.getElementById("dialog").open`)

@@ -139,6 +139,7 @@ var silent = slog.New(slog.DiscardHandler)
 
 func newAdmin(t *testing.T, store breaker.Store, bcfg breaker.Config, cfg admin.Config) (*breaker.Breaker, *admin.Handler) {
 	bcfg.Logger, cfg.Logger = silent, silent
+	bcfg.StoreTimeout = 30 * time.Second // no test here is about it
 	b, err := breaker.New(store, bcfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })

@@ -19,7 +19,7 @@ import (
 
 // TestTheDashboardFitsItsWindow looks at a page with a bit of everything, in
 // light, in dark and on a phone. With BREAKER_SCREENSHOTS set to a folder it
-// leaves pictures there; docs/img/dashboard.png is the one called so.
+// leaves pictures there; BREAKER_UPDATE_SCREENSHOT=1 renews the README's.
 func TestTheDashboardFitsItsWindow(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
@@ -36,6 +36,7 @@ func TestTheDashboardFitsItsWindow(t *testing.T) {
 		open          bool
 	}{
 		{"list", "light", 1280, 800, false},
+		{"narrow", "light", 320, 640, false},
 		{"dashboard", "light", 1440, 960, true},
 		{"dark", "dark", 1440, 960, true},
 		{"phone", "light", 390, 844, false},
@@ -54,10 +55,13 @@ func TestTheDashboardFitsItsWindow(t *testing.T) {
 			tb.run(chromedp.Click(`[data-verb="force-open"]`))
 		}
 		assert.True(t, eval[bool](tb, `document.documentElement.scrollWidth <= innerWidth`), "%s scrolls sideways", look.name)
+		picture, err := chromedp.Run(tb.ctx, chromedp.CaptureScreenshot())
+		require.NoError(t, err)
 		if folder := os.Getenv("BREAKER_SCREENSHOTS"); folder != "" {
-			picture, err := chromedp.Run(tb.ctx, chromedp.CaptureScreenshot())
-			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(folder, look.name+".png"), picture, 0o644))
+		}
+		if os.Getenv("BREAKER_UPDATE_SCREENSHOT") == "1" && look.name == "dashboard" {
+			require.NoError(t, os.WriteFile("../docs/img/dashboard.png", picture, 0o644))
 		}
 		if look.name == "dialog" {
 			tb.do(`document.getElementById("dialog").close()`)

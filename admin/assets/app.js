@@ -185,7 +185,10 @@ function live(on, text) {
 
 function report(failure) {
   if (failure instanceof APIError && failure.status === 401) signOut("The token is not valid.");
-  else if (failure.name !== "AbortError") trouble(failure.message);
+  else if (failure.name !== "AbortError") {
+    trouble(failure.message);
+    setTimeout(() => byID("trouble").textContent === failure.message && trouble(null), 10_000);
+  }
 }
 
 // connect keeps a stream open until it is aborted. The first event of each
