@@ -306,7 +306,7 @@ func TestAListGoesOnPastARecordThatCantBeRead(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	b := newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{StoreTimeout: 5 * time.Second})
+	b := newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
 	h := admin.New(b, admin.Config{Token: token, Logger: silent})
 	fail(b, "a", 5)
 	require.NoError(t, succeed(b, "b"))

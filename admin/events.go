@@ -57,7 +57,8 @@ func frame(event string, v any) []byte {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, data)
 }
 
-// maxBacklog is how many events wait for a client that is slow to take them.
+// maxBacklog is how many events wait for a client that is slow to take them,
+// beside at most as many on their way to it.
 const maxBacklog = 1000
 
 // A stream is the events that one client has yet to take.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -395,4 +398,35 @@ func TestEventsArriveOverHTTP(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	assert.NoError(t, server.Config.Shutdown(ctx), "it does not wait for the stream")
+}
+
+// Two processes on one Redis: what one of them does, the other's page tells.
+func TestAnotherProcessOnRedisIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		t.Cleanup(server.Close)
+		process := func() *breaker.Breaker {
+			client := redis.NewClient(&redis.Options{
+				Addr: "127.0.0.1:6379", PoolSize: 1000, // not dialled
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			})
+			t.Cleanup(func() { _ = client.Close() })
+			return newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
+		}
+		here, other := process(), process()
+		h := admin.New(here, admin.Config{Token: token, Logger: silent})
+		l := listen(t, h)
+		fail(other, "stripe", 5)
+		time.Sleep(3 * time.Second) // the name is said a second later
+		assert.Equal(t, []string{"stripe: closed>open"}, l.transitions())
+		call(t, h, "POST", circuits+"/stripe/reset", `{"by":"ann"}`, 200)
+		assert.NoError(t, succeed(other, "stripe"))
+		assert.Equal(t, []string{"stripe: open>closed"}, l.transitions())
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, l.heard("transition gone trouble"))
+		l.stop()
+		<-l.done
+		time.Sleep(2 * time.Second)
+	})
 }

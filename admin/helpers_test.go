@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,9 @@ func newBreaker(t testing.TB, store breaker.Store, cfg breaker.Config) *breaker.
 		store = breaker.NewMemoryStore(breaker.MemoryConfig{})
 	}
 	cfg.Logger = silent
+	if cfg.StoreTimeout == 0 {
+		cfg.StoreTimeout = 30 * time.Second // no test here is about it
+	}
 	b, err := breaker.New(store, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })

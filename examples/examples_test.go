@@ -125,7 +125,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(programs)
-		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet")
+		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet", "./dashboard")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
 		}

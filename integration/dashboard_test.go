@@ -33,7 +33,7 @@ func newSite(t testing.TB, cfg admin.Config) site {
 	feed := new(admin.Feed)
 	silent := slog.New(slog.DiscardHandler)
 	b, err := breaker.New(breaker.NewMemoryStore(breaker.MemoryConfig{}), breaker.Config{
-		Observer: feed, Logger: silent, Instance: "web-1:4711",
+		Observer: feed, Logger: silent, Instance: "web-1:4711", StoreTimeout: 30 * time.Second,
 		Policies: map[string]breaker.Policy{
 			"payments": {ConsecutiveFailures: 5, Cooldown: 10 * time.Minute},
 			// These are open no longer than a test can wait.
@@ -82,6 +82,7 @@ func signedIn(t testing.TB, s site, width, height int) *tab {
 const rows = `[...document.querySelectorAll("#circuits .row")].map(r => r.innerText.replace(/\s+/g, " ").trim())`
 
 func TestTheTokenIsAskedFor(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	s.succeed("payments")
 	tb := newTab(t, 1200, 800)
@@ -100,6 +101,7 @@ func TestTheTokenIsAskedFor(t *testing.T) {
 }
 
 func TestThePageLivesWithoutReload(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	s.succeed("a-mail", "payments")
 	tb := signedIn(t, s, 1200, 800)
@@ -109,10 +111,12 @@ func TestThePageLivesWithoutReload(t *testing.T) {
 	s.fail("payments", "connection refused", 3)
 	tb.until(rows + `.some(r => r.startsWith("Healthy payments") && r.includes("3 of 5 failures in a row"))`)
 	s.fail("payments", "connection refused", 2)
-	tb.until(rows + `[0].startsWith("Open payments connection refused 5 of 5")`) // before a-mail
+	tb.until(rows + `[0].startsWith("Open payments connection refused 5 of 5 failures in a row")`) // before a-mail
 	tb.until(`document.getElementById("verdict").innerText === "1 circuit is open"`)
 	tb.until(`document.getElementById("announcer").textContent === "payments: Open"`) // what a screen reader says
 	tb.until(`document.title.startsWith("(1 open)")`)
+	assert.Regexp(t, `^Open, payments connection refused, 5 of 5 failures in a row, next probe at \d\d:\d\d:\d\d$`,
+		eval[string](tb, `document.querySelector("#circuits .row").getAttribute("aria-label")`))
 	countdown := eval[string](tb, `document.querySelector("#circuits [data-until]").innerText`)
 	assert.Regexp(t, `^(10:00|9:\d\d)$`, countdown)
 	tb.until(`document.querySelector("#circuits [data-until]").innerText !== %q`, countdown)
@@ -125,6 +129,7 @@ func TestThePageLivesWithoutReload(t *testing.T) {
 }
 
 func TestAResetIsConfirmedWithAReason(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	s.fail("payments", "connection refused", 5)
 	tb := signedIn(t, s, 1200, 800)
@@ -166,6 +171,7 @@ func stateOf(t testing.TB, b *breaker.Breaker, key string) breaker.State {
 
 // What comes from outside is text, wherever it shows.
 func TestHostileTextsStayText(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token, Title: `<img src=x onerror="hacked=1">`})
 	keys := []string{`<img src=x onerror="hacked=2">`, `</li><script>hacked=3</script>`, `"><svg onload=hacked=4>`, "javascript:hacked=5", "\u202egnp.exe", "", "..", ".", "/", "%2F", "\xff\xfe"}
 	for _, key := range keys {
@@ -190,7 +196,8 @@ func TestHostileTextsStayText(t *testing.T) {
 	assert.Zero(t, eval[int](tb, `document.querySelectorAll("img, #board script, #board b[onclick]").length`))
 
 	// And each can be steered by its name, from the browser's own URLs.
-	for range keys {
+	for left := len(keys); left > 0; left-- {
+		tb.until(`document.querySelectorAll('#circuits .row[data-state="open"]').length === %d`, left)
 		tb.run(chromedp.Click(`#circuits .row[data-state="open"]`))
 		tb.run(chromedp.Click(`[data-verb="reset"]`), chromedp.SetValue("#reason", "over"), chromedp.SetValue("#by", "ann"), chromedp.Click("#confirm"))
 		tb.until(`!document.getElementById("dialog").open`)
@@ -203,6 +210,7 @@ func TestHostileTextsStayText(t *testing.T) {
 }
 
 func TestTheKeyboardIsEnough(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	s.succeed("a-mail", "stock")
 	s.fail("payments", "connection refused", 5)
@@ -238,6 +246,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 
 // Without a token there is nothing to sign in to, and nothing to change.
 func TestThePageWithoutATokenOnlyShows(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{})
 	s.fail("payments", "connection refused", 5)
 	tb := newTab(t, 1200, 800)
@@ -250,6 +259,7 @@ func TestThePageWithoutATokenOnlyShows(t *testing.T) {
 }
 
 func TestTenThousandCircuitsAreUsable(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	s := newSite(t, admin.Config{Token: token})
 	for i := range 10_000 {
 		s.succeed(strings.Repeat("k", i%7) + time.Duration(i).String())

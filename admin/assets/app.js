@@ -37,11 +37,13 @@ function keep(c) {
   if (c.id === detail.id) detail.show(c);
 }
 
+// draw shows what has changed, soon, however often it is asked. It is a timer,
+// since a tab in the background draws no frames, and its title should still tell.
 let drawing = false;
 function draw() {
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(() => {
+  setTimeout(() => {
     drawing = false;
     const shown = [...circuits.values()].filter(matches);
     list.show(shown, detail.id);
@@ -50,7 +52,7 @@ function draw() {
     byID("empty").hidden = shown.length > 0;
     byID("empty").textContent = search || only ? "No circuit is like that." : "No circuit is known yet. One appears with the first call of its key.";
     byID("more").hidden = cursor === null || (only !== null && only !== "closed");
-  });
+  }, 30);
 }
 
 async function load() {
@@ -183,7 +185,10 @@ function live(on, text) {
 
 function report(failure) {
   if (failure instanceof APIError && failure.status === 401) signOut("The token is not valid.");
-  else if (failure.name !== "AbortError") trouble(failure.message);
+  else if (failure.name !== "AbortError") {
+    trouble(failure.message);
+    setTimeout(() => byID("trouble").textContent === failure.message && trouble(null), 10_000);
+  }
 }
 
 // connect keeps a stream open until it is aborted. The first event of each

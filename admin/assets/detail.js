@@ -51,7 +51,7 @@ export class Detail {
     this.circuit = c;
     fill(this.state, stateLabel(c.state));
     fill(this.says, sentences(c));
-    fill(this.counts, el("div", { class: "gauges" }, rules(c).map((r) => el("div", { class: "gauge" }, gauge(r, c.state)))));
+    fill(this.counts, el("div", { class: "gauges" }, rules(c).map((r) => el("div", { class: "gauge" }, gauge(r, c.state, r.text)))));
     fill(this.last, lastFailure(c));
     fill(this.policy, facts(c));
     if (this.release) this.release.hidden = !c.override;

@@ -40,23 +40,28 @@ export function at(iso, millis = false) {
 
 const percent = (x) => (Math.round(x * 1000) / 10).toString() + " %";
 
-// rules returns each rule of a circuit's policy: what it has, what opens it.
+// rules returns each rule of a circuit's policy: what it has of what opens it,
+// in short and in full.
 export function rules(c) {
   const p = c.policy;
   const all = [];
-  const count = (have, limit, what) => all.push({ ratio: have / limit, text: have > limit ? `${have} ${what}; ${limit} open it` : `${have} of ${limit} ${what}` });
-  if (p.consecutive_failures) count(c.consecutive_failures, p.consecutive_failures, "failures in a row");
-  if (p.window_failures) count(c.window_failures, p.window_failures, `failures in ${p.window}`);
+  const count = (have, limit, unit, what) => {
+    const share = (have > limit ? limit + "+" : have) + " of " + limit;
+    all.push({ ratio: have / limit, short: `${share} ${unit} ${what}`, text: `${share} ${unit} ${what}` });
+  };
+  if (p.consecutive_failures) count(c.consecutive_failures, p.consecutive_failures, "failures", "in a row");
+  if (p.window_failures) count(c.window_failures, p.window_failures, "failures", "in " + p.window);
   const rate = (bad, limit, what) => {
     const calls = c.window_calls;
     if (calls < p.min_calls) {
-      all.push({ ratio: 0, text: `${calls} of the ${p.min_calls} calls in ${p.window} that a rate needs` });
+      all.push({ ratio: 0, short: `${calls} of ${p.min_calls} calls needed`, text: `${calls} of the ${p.min_calls} calls in ${p.window} that a rate needs` });
     } else {
-      all.push({ ratio: bad / calls / limit, text: `${percent(bad / calls)} of ${percent(limit)} ${what}` });
+      const share = `${percent(bad / calls)} of ${percent(limit)} ${what}`;
+      all.push({ ratio: bad / calls / limit, short: share, text: `${share} in ${p.window}` });
     }
   };
-  if (p.failure_rate) rate(c.window_failures, p.failure_rate, `failed in ${p.window}`);
-  if (p.slow_rate) rate(c.window_slow, p.slow_rate, `slower than ${p.slow_after} in ${p.window}`);
+  if (p.failure_rate) rate(c.window_failures, p.failure_rate, "failed");
+  if (p.slow_rate) rate(c.window_slow, p.slow_rate, "slower than " + p.slow_after);
   return all;
 }
 
@@ -65,7 +70,7 @@ export function rules(c) {
 export function nearest(c) {
   if (c.state !== "half-open") return rules(c).reduce((a, b) => (b.ratio > a.ratio ? b : a));
   const need = c.policy.probe_successes;
-  return { ratio: c.probe_successes / need, text: `${c.probe_successes} of ${need} ${need === 1 ? "probe" : "probes"} succeeded`, good: true };
+  return { ratio: c.probe_successes / need, short: `${c.probe_successes} of ${need} ${need === 1 ? "probe" : "probes"}`, good: true };
 }
 
 // openUntil is when a circuit that is open lets a call through, in ms; null if

@@ -1,6 +1,6 @@
 // The list: circuits by what is wrong with them, then by name.
 import { byID, el, fill, keyText, shape, stateLabel, visible, words } from "./dom.js";
-import { ago, clock, nearest, now, openUntil } from "./format.js";
+import { ago, at, clock, nearest, now, openUntil } from "./format.js";
 
 const rank = { open: 0, "half-open": 1, unreadable: 2, closed: 3 };
 
@@ -8,16 +8,21 @@ function before(a, b) {
   return rank[a.state] - rank[b.state] || Number(!a.override) - Number(!b.override) || (a.key < b.key ? -1 : a.key > b.key ? 1 : a.id < b.id ? -1 : 1);
 }
 
-// gauge is a rule as a bar, with its text above.
-export function gauge(rule, state) {
+// gauge is a rule as a bar, with a text above.
+export function gauge(rule, state, text) {
   const bar = el("span", { class: "fill" });
   const share = Math.min(1, Math.max(0, rule.ratio));
   bar.style.width = share * 100 + "%";
   const level = rule.good ? "far" : share >= 1 && state !== "closed" ? "met" : share >= 0.6 ? "near" : "far";
-  return [rule.text, el("span", { class: "bar", "data-level": level, "aria-hidden": "true" }, bar)];
+  return [text, el("span", { class: "bar", "data-level": level, "aria-hidden": "true" }, bar)];
 }
 
-export function held(c) {
+function shortGauge(c) {
+  const rule = nearest(c);
+  return gauge(rule, c.state, rule.short);
+}
+
+function held(c) {
   if (!c.override) return null;
   const how = c.override.state === "open" ? "Held open" : "Held closed";
   return el("span", { class: "held" }, el("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, el("use", { href: "#lock" })), how + " by " + visible(c.override.by ?? "?"));
@@ -35,7 +40,7 @@ function why(c) {
 // countdown is filled in by tick.
 export function countdown(c) {
   const end = openUntil(c);
-  if (end !== null) return [el("b", { "data-until": end }, clock(end - now())), el("span", {}, c.override ? "of the hold left" : "to the next probe")];
+  if (end !== null) return [el("b", { "data-until": end }, clock(end - now())), el("span", {}, c.override ? "of the hold left" : "to next probe")];
   if (c.override?.until) {
     const t = Date.parse(c.override.until);
     return [el("b", { "data-until": t }, clock(t - now())), el("span", {}, "of the hold left")];
@@ -59,9 +64,18 @@ function rowParts(c) {
     el("span", { class: "what" },
       el("span", { class: c.key === "" ? "name odd" : "name", title: keyText(c.key) }, keyText(c.key)),
       el("span", { class: "why" }, why(c))),
-    el("span", { class: "gauge" }, c.state === "unreadable" ? "" : gauge(nearest(c), c.state)),
+    el("span", { class: "gauge" }, c.state === "unreadable" ? "" : shortGauge(c)),
     el("span", { class: "count" }, c.state === "unreadable" ? [] : countdown(c)),
   ];
+}
+
+// spoken is a row as a screen reader says it: with the time at which a
+// countdown ends, since it would have to say each second anew.
+function spoken(c, row) {
+  const parts = [...row.children].slice(0, 3).map((part) => part.innerText.replace(/\s+/g, " ").trim());
+  const end = openUntil(c);
+  if (end !== null) parts.push((c.override ? "held until " : "next probe at ") + at(new Date(end).toISOString()));
+  return parts.filter(Boolean).join(", ");
 }
 
 // A List shows circuits, and moves no row that need not move: what has the
@@ -92,6 +106,7 @@ export class List {
         row.circuit = c;
         row.button.dataset.state = c.state;
         fill(row.button, rowParts(c));
+        row.button.setAttribute("aria-label", spoken(c, row.button));
       }
       row.button.setAttribute("aria-expanded", String(c.id === selected));
       if (row.item === next) next = next.nextElementSibling;
