@@ -115,6 +115,32 @@ func TestSentinel(t *testing.T) {
 	assert.Regexp(t, `(?m)^state +open$`, r.out)
 }
 
+// The user that operations.md names for people who only look can look, and no more.
+func TestAWatcherMayLookAndNoMore(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	_, rules, found := strings.Cut(string(text), "ACL SETUSER watcher on >PASSWORD ")
+	require.True(t, found)
+	rules, _, _ = strings.Cut(rules, "```")
+	server := redistest.Start(t)
+	admin := server.Client(nil)
+	calls(fleet(t, admin), 5, "stripe", errDown)
+	on(t, server).ok("show", "stripe")
+	require.NoError(t, admin.ACLSetUser(bg, "watcher", append([]string{"on", ">secret"}, strings.Fields(rules)...)...).Err())
+
+	c := ctl{t: t, env: map[string]string{"BREAKER_REDIS_URL": "redis://watcher@" + server.Addr, "BREAKER_REDIS_PASSWORD": "secret"}}
+	assert.Regexp(t, `(?m)^state +open$`, c.ok("show", "stripe"))
+	assert.Contains(t, c.ok("history", "stripe"), "connection refused")
+	c.ok("list")
+	for _, verb := range []string{"reset", "open", "close"} {
+		c.fails(exitStore, verb, "stripe")
+	}
+	on(t, server).ok("open", "held")
+	c.fails(exitStore, "clear", "held")
+	assert.Regexp(t, `(?m)^state +open$`, c.ok("show", "stripe"), "as before")
+	assert.Len(t, strings.Split(strings.TrimSpace(c.ok("history", "stripe")), "\n"), 1+6, "and nothing was written")
+}
+
 // certificate writes a certificate for 127.0.0.1 that signs itself.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
