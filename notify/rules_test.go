@@ -176,12 +176,14 @@ func TestACircuitThatOpensAgainAndAgainIsToldOfOnce(t *testing.T) {
 		flap(b, "another")
 		require.NoError(t, b.Force(bg, "k", breaker.Override{State: breaker.StateOpen}))
 		require.NoError(t, b.ClearOverride(bg, "k"))
+		time.Sleep(time.Minute)
 		require.Empty(t, box.kinds(), "an operator's doing does not count")
 		for range 4 {
 			flap(b, "k") // the first makes three
 		}
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"chronic k"}, box.kinds())
+		assert.Equal(t, "Circuit k opening again and again", box.got[0].Subject)
 		assert.Equal(t, "k opened 3 times within 10m0s; it does not recover for good\n", box.got[0].text())
 		time.Sleep(time.Hour)
 		flap(b, "k")

@@ -3,12 +3,17 @@ package notify
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,9 +113,15 @@ func TestAWebhookThatFailsStallsAndRecoversGetsTheMessageSigned(t *testing.T) {
 	assert.Error(t, Verify("another", header, body, time.Minute))
 	assert.Error(t, Verify("", header, body, time.Minute))
 	assert.Error(t, Verify("s3cret", header, append(body, ' '), time.Minute))
-	assert.Error(t, Verify("s3cret", header, body, -time.Minute))
-	header.Set(TimestampHeader, "1")
-	assert.Error(t, Verify("s3cret", header, body, time.Minute))
+	assert.ErrorContains(t, Verify("s3cret", header, body, -time.Minute), "too far from now")
+	mac := hmac.New(sha256.New, []byte("s3cret"))
+	mac.Write([]byte(header.Get(TimestampHeader) + "." + string(body)))
+	assert.Equal(t, "sha256="+hex.EncodeToString(mac.Sum(nil)), header.Get(SignatureHeader))
+	forged := header.Clone()
+	forged.Set(TimestampHeader, strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10))
+	assert.ErrorContains(t, Verify("s3cret", forged, body, 2*time.Hour), "signature")
+	forged.Set(TimestampHeader, "noon")
+	assert.ErrorContains(t, Verify("s3cret", forged, body, time.Minute), "Unix seconds")
 
 	var payload map[string]any
 	require.NoError(t, json.Unmarshal(body, &payload))
@@ -385,6 +396,13 @@ func TestNoLogLineAndNoErrorShowsASecret(t *testing.T) {
 	for _, secret := range secrets {
 		assert.NotContains(t, text, secret)
 	}
+}
+
+func TestPiecesOfTheURLAndOtherURLsAreNotShown(t *testing.T) {
+	u, err := url.Parse("slack://hook:T0123456B-B01234567-AbCdEfGhIjKlMnOpQrStUvWx@webhook")
+	require.NoError(t, err)
+	assert.Equal(t, "***-*** refused for *** in ***", newRedactor(u).text("T0123456B-B01234567 refused for AbCdEfGhIjKlMnOpQrStUvWx in webhook"))
+	assert.Equal(t, `Get "[url]": no such host`, newRedactor(u).text(`Get "https://user:pw@elsewhere.example.com/a?sig=b": no such host`))
 }
 
 func TestWrongFieldsAreNamed(t *testing.T) {

@@ -38,7 +38,7 @@ type Episode struct {
 	Counts string    `json:"why"`
 	Spared int       `json:"spared"`
 	Lost   int       `json:"lost"`
-	Probes int       `json:"probes"` // that failed; the last one succeeded, if it was closed
+	Probes int       `json:"failed_probes"`
 	False  bool      `json:"false"`
 
 	Phases []Phase `json:"phases"`
