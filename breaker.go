@@ -52,7 +52,8 @@ type Config struct {
 	// of which there are at most two. Default 100ms.
 	StoreTimeout time.Duration
 
-	// Logger gets store outages, and panics of callbacks. Default slog.Default().
+	// Logger gets store outages, unless the Observer of NewLogObserver is there
+	// to log them, and panics of callbacks. Default slog.Default().
 	Logger *slog.Logger
 
 	// Instance names this process in transitions and history. Default host:pid.

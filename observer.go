@@ -94,6 +94,7 @@ func (all observers) each(call func(Observer)) {
 // have made a later generation.
 type notifier struct {
 	observer Observer // nil: nobody to tell
+	outages  Observer // logs them; nil: observer does
 	logger   *slog.Logger
 
 	mu      sync.Mutex
@@ -114,6 +115,9 @@ type waitingTransition struct {
 func newNotifier(o Observer, logger *slog.Logger) *notifier {
 	n := &notifier{observer: o, logger: logger, active: make(map[uint64]struct{}), steps: make(map[uint64]struct{})}
 	n.changed.L = &n.mu
+	if !logsOutages(o) {
+		n.outages = NewLogObserver(logger)
+	}
 	return n
 }
 
@@ -213,7 +217,9 @@ func (n *notifier) degraded(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.bring(func() {
-		n.logger.Warn("breaker: store degraded", "error", err)
+		if n.outages != nil {
+			n.outages.StoreDegraded(err)
+		}
 		if n.observer != nil {
 			n.observer.StoreDegraded(err)
 		}
@@ -224,7 +230,9 @@ func (n *notifier) recovered(down time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.bring(func() {
-		n.logger.Info("breaker: store recovered", "down", down)
+		if n.outages != nil {
+			n.outages.StoreRecovered(down)
+		}
 		if n.observer != nil {
 			n.observer.StoreRecovered(down)
 		}

@@ -57,12 +57,30 @@ func (b *Breaker) History(ctx context.Context, key string) ([]Event, error) {
 	})
 }
 
+type operatorKey struct{}
+
+// WithOperator returns a context that names who asks Reset, ClearOverride or
+// Force for it, for the history. Without a name it is Config.Instance.
+func WithOperator(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, operatorKey{}, clip(name))
+}
+
+// operator is who the history says asked for it.
+func (b *Breaker) operator(ctx context.Context) string {
+	if ctx != nil {
+		if name, _ := ctx.Value(operatorKey{}).(string); name != "" {
+			return name
+		}
+	}
+	return b.cfg.Instance
+}
+
 // Reset closes the circuit of key and clears its counts and its override.
 // Calls under way change it no more. A store that can't be steered gives
 // errors.ErrUnsupported.
 func (b *Breaker) Reset(ctx context.Context, key string) error {
 	return b.steer(ctx, "reset", key, func(ctx context.Context, c Controller, p Policy) (*Transition, error) {
-		return c.Reset(ctx, key, p, b.cfg.Instance)
+		return c.Reset(ctx, key, p, b.operator(ctx))
 	})
 }
 
@@ -76,7 +94,7 @@ func (b *Breaker) Force(ctx context.Context, key string, o Override) error {
 	if o.For < 0 {
 		return configError("Force %.32q: Override.For is %v: must not be negative", key, o.For)
 	}
-	setDefault(&o.By, b.cfg.Instance)
+	setDefault(&o.By, b.operator(ctx))
 	o.By, o.Reason = clip(o.By), clip(o.Reason)
 	return b.steer(ctx, "force", key, func(ctx context.Context, c Controller, p Policy) (*Transition, error) {
 		return c.Force(ctx, key, p, o)
@@ -87,7 +105,7 @@ func (b *Breaker) Force(ctx context.Context, key string, o Override) error {
 // Without an override it does nothing.
 func (b *Breaker) ClearOverride(ctx context.Context, key string) error {
 	return b.steer(ctx, "clear override", key, func(ctx context.Context, c Controller, p Policy) (*Transition, error) {
-		return c.ClearOverride(ctx, key, p, b.cfg.Instance)
+		return c.ClearOverride(ctx, key, p, b.operator(ctx))
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 
 // What a fragment of the README may name without importing or declaring it.
 var readmeImports = map[string]string{
+	"admin":       "github.com/breakerkit/breaker/admin",
 	"breaker":     "github.com/breakerkit/breaker",
 	"breakertest": "github.com/breakerkit/breaker/breakertest",
 	"context":     "context",

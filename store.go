@@ -119,7 +119,7 @@ type Override struct {
 	State  State         `json:"state"`            // StateOpen: no call runs; StateClosed: all run, nothing trips
 	For    time.Duration `json:"-"`                // asked of Force; 0: until cleared
 	Reason string        `json:"reason,omitempty"` // shown to whoever asks why
-	By     string        `json:"by,omitempty"`     // who; default: the Breaker's Instance
+	By     string        `json:"by,omitempty"`     // who; default: WithOperator's name, else the Breaker's Instance
 	Until  time.Time     `json:"until,omitzero"`   // filled in by the store; zero: until cleared
 }
 

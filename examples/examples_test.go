@@ -151,7 +151,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(programs)
 		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet",
-			"./graceful-degradation", "./integration-base")
+			"./graceful-degradation", "./integration-base", "./dashboard")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
 		}

@@ -1,0 +1,23 @@
+module github.com/breakerkit/breaker/notify
+
+go 1.26.0
+
+require (
+	github.com/breakerkit/breaker v0.0.0
+	github.com/nicholas-fedor/shoutrrr v0.13.2
+	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/mattn/go-colorable v0.1.14 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/puzpuzpuz/xsync/v4 v4.5.0 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/term v0.39.0 // indirect
+)
+
+replace github.com/breakerkit/breaker => ..
