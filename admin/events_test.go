@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,11 +228,16 @@ func (s *forgetful) Keys(context.Context) iter.Seq2[string, error] {
 
 func TestAForgottenCircuitIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		names := []string{"", "stripe"}
-		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string { return names }}, breaker.Config{})
+		var forgotten atomic.Bool
+		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string {
+			if forgotten.Load() {
+				return []string{"stripe"}
+			}
+			return []string{"", "stripe"}
+		}}, breaker.Config{})
 		h := admin.New(b, admin.Config{Token: token, Logger: silent})
 		l := listen(t, h)
-		names = []string{"stripe"}
+		forgotten.Store(true)
 		time.Sleep(2 * time.Second)
 		told := l.heard("gone totals")
 		require.Len(t, told, 3)
@@ -291,16 +297,16 @@ func TestNobodyWatchingNothingIsRead(t *testing.T) {
 // Reading many circuits takes time; calls need the store too.
 func TestReadingTakesAFifthOfTheTimeAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rounds := 0
+		var rounds atomic.Int64
 		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string {
-			rounds++
+			rounds.Add(1)
 			time.Sleep(3 * time.Second)
 			return nil
 		}}, breaker.Config{})
 		h := admin.New(b, admin.Config{Token: token, Logger: silent})
 		l := listen(t, h)
 		time.Sleep(15*10*time.Second + time.Second)
-		assert.Equal(t, 11, rounds)
+		assert.EqualValues(t, 11, rounds.Load())
 		l.stop()
 		time.Sleep(15 * time.Second) // the reading under way
 	})
@@ -332,27 +338,6 @@ func TestTooManyStreamsAreRefused(t *testing.T) {
 		assert.Len(t, listen(t, h).heard("totals"), 1)
 	})
 }
-
-// Redis may have lost its circuits, which then begin with low generations.
-func TestACircuitThatBeganAnewIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &swapped{MemoryStore: breaker.NewMemoryStore(breaker.MemoryConfig{})}
-		b := newBreaker(t, store, breaker.Config{})
-		h := admin.New(b, admin.Config{Token: token, Logger: silent})
-		for range 3 {
-			fail(b, "stripe", 5)
-			require.NoError(t, b.Reset(bg, "stripe"))
-		}
-		l := listen(t, h)
-		store.MemoryStore = breaker.NewMemoryStore(breaker.MemoryConfig{})
-		fail(b, "stripe", 5)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, []string{"stripe: closed>open"}, l.transitions())
-	})
-}
-
-// swapped is a store that can lose all it holds.
-type swapped struct{ *breaker.MemoryStore }
 
 // A client that takes nothing misses events, is told so, and costs no more
 // memory than its backlog.
@@ -419,20 +404,25 @@ func TestEventsArriveOverHTTP(t *testing.T) {
 	assert.NoError(t, server.Config.Shutdown(ctx), "it does not wait for the stream")
 }
 
+// redisProcesses returns a Redis in the bubble, and what makes a process on it.
+func redisProcesses(t *testing.T) (server *miniredis.Miniredis, process func() *breaker.Breaker) {
+	server = miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	t.Cleanup(server.Close)
+	return server, func() *breaker.Breaker {
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:6379", PoolSize: 1000, // not dialled
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		return newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
+	}
+}
+
 // Two processes on one Redis: what one of them does, the other's page tells.
 func TestAnotherProcessOnRedisIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		process := func() *breaker.Breaker {
-			client := redis.NewClient(&redis.Options{
-				Addr: "127.0.0.1:6379", PoolSize: 1000, // not dialled
-				Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			return newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
-		}
+		_, process := redisProcesses(t)
 		here, other := process(), process()
 		h := admin.New(here, admin.Config{Token: token, Logger: silent})
 		l := listen(t, h)
@@ -444,6 +434,27 @@ func TestAnotherProcessOnRedisIsTold(t *testing.T) {
 		assert.Equal(t, []string{"stripe: open>closed"}, l.transitions())
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, l.heard("transition gone trouble"))
+		l.stop()
+		<-l.done
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// A Redis that lost its circuits gives them low generations again.
+func TestACircuitThatBeganAnewIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, process := redisProcesses(t)
+		here := process()
+		h := admin.New(here, admin.Config{Token: token, Poll: 10 * time.Second, Logger: silent})
+		for range 3 {
+			fail(here, "stripe", 5)
+			require.NoError(t, here.Reset(bg, "stripe"))
+		}
+		l := listen(t, h)
+		server.FlushAll()
+		fail(process(), "stripe", 5) // which says the name before the next reading
+		time.Sleep(12 * time.Second)
+		assert.Equal(t, []string{"stripe: closed>open"}, l.transitions())
 		l.stop()
 		<-l.done
 		time.Sleep(2 * time.Second)
