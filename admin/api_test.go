@@ -149,19 +149,24 @@ func TestKeysOfAnyBytesSurvive(t *testing.T) {
 
 	mux, stripped, slashed := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
 	mux.Handle("/ops/api/", h)
+	mux.Handle(circuits+"/api/", h) // no prefix is too odd
 	stripped.Handle("/ops/api/", http.StripPrefix("/ops/api", h))
 	slashed.Handle("/ops/api/", http.StripPrefix("/ops/api/", h))
 	for name, handler := range map[string]http.Handler{"mux": mux, "stripped": stripped, "slash stripped": slashed} {
 		server := httptest.NewServer(handler)
 		defer server.Close()
-		for _, key := range hostileKeys {
+		prefixes := []string{"/ops/api/"}
+		if name == "mux" {
+			prefixes = append(prefixes, circuits+"/api/")
+		}
+		for i, key := range hostileKeys {
 			id := ids[strings.ToValidUTF8(key, "\ufffd")]
 			if key == "\xff\xfe\x00" {
 				id = "%FF%FE%00"
 			}
 			require.NotEmpty(t, id, "%q", key)
 			// As a browser does: it resolves the path against the page's.
-			base, err := url.Parse(server.URL + "/ops/api/")
+			base, err := url.Parse(server.URL + prefixes[i%len(prefixes)])
 			require.NoError(t, err)
 			u, err := base.Parse("." + circuits + "/" + id + "/force-open")
 			require.NoError(t, err)

@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -227,11 +224,16 @@ func (s *forgetful) Keys(context.Context) iter.Seq2[string, error] {
 
 func TestAForgottenCircuitIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		names := []string{"", "stripe"}
-		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string { return names }}, breaker.Config{})
+		var forgotten atomic.Bool
+		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string {
+			if forgotten.Load() {
+				return []string{"stripe"}
+			}
+			return []string{"", "stripe"}
+		}}, breaker.Config{})
 		h := admin.New(b, admin.Config{Token: token, Logger: silent})
 		l := listen(t, h)
-		names = []string{"stripe"}
+		forgotten.Store(true)
 		time.Sleep(2 * time.Second)
 		told := l.heard("gone totals")
 		require.Len(t, told, 3)
@@ -291,16 +293,16 @@ func TestNobodyWatchingNothingIsRead(t *testing.T) {
 // Reading many circuits takes time; calls need the store too.
 func TestReadingTakesAFifthOfTheTimeAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rounds := 0
+		var rounds atomic.Int64
 		b := newBreaker(t, &forgetful{breaker.NewMemoryStore(breaker.MemoryConfig{}), func() []string {
-			rounds++
+			rounds.Add(1)
 			time.Sleep(3 * time.Second)
 			return nil
 		}}, breaker.Config{})
 		h := admin.New(b, admin.Config{Token: token, Logger: silent})
 		l := listen(t, h)
 		time.Sleep(15*10*time.Second + time.Second)
-		assert.Equal(t, 11, rounds)
+		assert.EqualValues(t, 11, rounds.Load())
 		l.stop()
 		time.Sleep(15 * time.Second) // the reading under way
 	})
@@ -350,83 +352,11 @@ func TestASlowClientIsToldToReadAgain(t *testing.T) {
 			require.NoError(t, succeed(b, fmt.Sprint(i)))
 		}
 		time.Sleep(3 * time.Second)
-		events := 0
-		for lines := bufio.NewScanner(read); lines.Scan() && lines.Text() != "event: resync"; {
-			if strings.HasPrefix(lines.Text(), "event: ") {
-				events++
-			}
+		lines := bufio.NewScanner(read)
+		for n := 0; n < 100 && lines.Scan() && lines.Text() != "event: resync"; n++ {
+			assert.NotEqual(t, "event: circuit", lines.Text(), "what waited is dropped")
 		}
-		assert.LessOrEqual(t, events, 1, "the totals at most")
+		assert.Equal(t, "event: resync", lines.Text())
 		go func() { _, _ = io.Copy(io.Discard, read) }()
-	})
-}
-
-// Over a real connection: the events arrive one by one, past the write limit
-// of the server.
-func TestEventsArriveOverHTTP(t *testing.T) {
-	feed := new(admin.Feed)
-	b := newBreaker(t, nil, breaker.Config{Observer: feed})
-	h := admin.New(b, admin.Config{Token: token, Feed: feed, Logger: silent})
-	server := httptest.NewUnstartedServer(h)
-	server.Config.WriteTimeout = 300 * time.Millisecond
-	server.Config.RegisterOnShutdown(h.Close)
-	server.Start()
-	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/v1/events", nil)
-	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer "+token)
-	got, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer got.Body.Close()
-	require.Equal(t, "text/event-stream", got.Header.Get("Content-Type"))
-
-	lines := bufio.NewScanner(got.Body)
-	until := func(want string) {
-		for lines.Scan() {
-			if lines.Text() == want {
-				return
-			}
-		}
-		t.Fatalf("the stream ended before %q: %v", want, lines.Err())
-	}
-	until("event: totals")
-	began := time.Now()
-	for n := 0; time.Since(began) < 2*server.Config.WriteTimeout; n++ {
-		fail(b, fmt.Sprint("stripe", n), 5)
-		until("event: transition")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	assert.NoError(t, server.Config.Shutdown(ctx), "it does not wait for the stream")
-}
-
-// Two processes on one Redis: what one of them does, the other's page tells.
-func TestAnotherProcessOnRedisIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		process := func() *breaker.Breaker {
-			client := redis.NewClient(&redis.Options{
-				Addr: "127.0.0.1:6379", PoolSize: 1000, // not dialled
-				Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			return newBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
-		}
-		here, other := process(), process()
-		h := admin.New(here, admin.Config{Token: token, Logger: silent})
-		l := listen(t, h)
-		fail(other, "stripe", 5)
-		time.Sleep(3 * time.Second) // the name is said a second later
-		assert.Equal(t, []string{"stripe: closed>open"}, l.transitions())
-		call(t, h, "POST", circuits+"/stripe/reset", `{"by":"ann"}`, 200)
-		assert.NoError(t, succeed(other, "stripe"))
-		assert.Equal(t, []string{"stripe: open>closed"}, l.transitions())
-		time.Sleep(5 * time.Second)
-		assert.Empty(t, l.heard("transition gone trouble"))
-		l.stop()
-		<-l.done
-		time.Sleep(2 * time.Second)
 	})
 }

@@ -24,8 +24,9 @@ const token = "a-token-for-tests"
 
 // A site is a service with its dashboard under /ops/breakers/.
 type site struct {
-	b   *breaker.Breaker
-	url string
+	b      *breaker.Breaker
+	server *httptest.Server
+	url    string
 }
 
 func newSite(t testing.TB, cfg admin.Config) site {
@@ -52,7 +53,7 @@ func newSite(t testing.TB, cfg admin.Config) site {
 		server.Close()
 		assert.NoError(t, b.Close())
 	})
-	return site{b, server.URL + "/ops/breakers/"}
+	return site{b, server, server.URL + "/ops/breakers/"}
 }
 
 func (s site) fail(key, text string, n int) {
@@ -126,6 +127,35 @@ func TestThePageLivesWithoutReload(t *testing.T) {
 	require.NoError(t, s.b.Reset(t.Context(), "payments"))
 	tb.until(`document.getElementById("verdict").innerText === "All 3 circuits are healthy"`)
 	assert.True(t, eval[bool](tb, `window.notReloaded`))
+}
+
+// A stream that breaks is begun again, and what happened meanwhile is shown.
+func TestThePageComesBackAfterABreak(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := newSite(t, admin.Config{Token: token})
+	s.succeed("payments")
+	tb := signedIn(t, s, 1200, 800)
+	tb.until(rows + `.length === 1`)
+	tb.do(`window.said = []; new MutationObserver(() => said.push(document.getElementById("live-text").innerText)).observe(document.getElementById("live"), {childList: true, subtree: true})`)
+	s.server.CloseClientConnections()
+	s.fail("payments", "connection refused", 5)
+	tb.until(`said.join().includes("Reconnecting…,Live")`)
+	tb.until(rows + `[0].startsWith("Open payments")`)
+}
+
+func TestOneStateAloneIsShown(t *testing.T) {
+	t.Parallel() // it waits more than it works
+	s := newSite(t, admin.Config{Token: token})
+	s.succeed("a-mail", "stock")
+	s.fail("payments", "connection refused", 5)
+	tb := signedIn(t, s, 1200, 800)
+	tb.until(rows + `.length === 3`)
+	tb.run(chromedp.Click(`[data-tile="open"]`))
+	tb.until(rows + `.length === 1 && document.querySelector('[data-tile="open"]').getAttribute("aria-pressed") === "true"`)
+	tb.run(chromedp.Click(`[data-tile="half-open"]`))
+	tb.until(rows + `.length === 0 && document.getElementById("empty").innerText === "No circuit is like that."`)
+	tb.run(chromedp.Click(`[data-tile="half-open"]`))
+	tb.until(rows + `.length === 3`)
 }
 
 func TestAResetIsConfirmedWithAReason(t *testing.T) {
