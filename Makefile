@@ -2,7 +2,7 @@
 MODULES     := $(sort $(dir $(shell find . -name go.mod -not -path './.git/*')))
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS   ?= -race -shuffle=on -timeout 20m
-BENCHFLAGS  ?= -bench . -benchmem
+BENCHFLAGS  ?= -bench . -benchtime 300ms -count 6
 
 # $(call each,COMMAND) runs COMMAND in each module and stops where it fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$module && $(1)); done
@@ -28,8 +28,9 @@ fmt: ## Format all Go files
 tidy: ## Check that each go.mod and go.sum is tidy
 	$(call each,go mod tidy -diff)
 
-bench: ## Run all benchmarks
-	$(call each,go test -run '^$$' $(BENCHFLAGS) ./...)
+bench: ## Measure this machine, peers included, and write docs/benchmarks.md
+	cd bench && go test -run '^$$' $(BENCHFLAGS) . | tee /dev/stderr | \
+		go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
 
 cover: ## Show the test coverage of each package
 	$(call each,go test -cover ./...)

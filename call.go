@@ -195,11 +195,9 @@ func (c *call) acquire(ctx context.Context) error {
 	// While the store fails, what is done without it is Config.OnStoreError's
 	// to say, not a view's that can't be refreshed.
 	if !b.outage.down.Load() {
-		if pm, rejected, ok := b.redis.viewed(c.key, c.ledger); ok {
-			c.permit = pm
-			if rejected != nil {
-				return rejected
-			}
+		if rejected, ok := b.redis.viewed(c.key, c.ledger, &c.permit); rejected != nil {
+			return rejected
+		} else if ok {
 			return nil
 		}
 	}

@@ -3,6 +3,7 @@ package breaker
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,7 @@ var errFull = errors.New("every circuit of the store holds something worth keepi
 // It is ErrOpen or ErrBusy, never the dependency's own error. To try again
 // before RetryAfter has passed is of no use while the circuit is open; while it
 // is half-open, RetryAfter is the latest time a slot frees, mostly sooner.
+// Callers may share one: it is not to be changed.
 type RejectedError struct {
 	Key   string
 	State State // StateOpen or StateHalfOpen
@@ -41,6 +43,23 @@ type RejectedError struct {
 
 	// LastError is the text of the failure last counted; empty if none is known.
 	LastError string
+}
+
+// refusals makes the rejections of one circuit. Calls that are rejected in the
+// same millisecond share one: a flood of them then leaves nothing to collect.
+type refusals struct {
+	state     State
+	lastError string
+	last      atomic.Pointer[RejectedError]
+}
+
+func (r *refusals) after(key string, left time.Duration) *RejectedError {
+	if e := r.last.Load(); e != nil && e.RetryAfter == left {
+		return e
+	}
+	e := &RejectedError{Key: key, State: r.state, RetryAfter: left, LastError: r.lastError}
+	r.last.Store(e)
+	return e
 }
 
 func (e *RejectedError) Error() string {

@@ -11,6 +11,7 @@ import (
 type ledger struct {
 	view    atomic.Pointer[view] // nil: the next call reads; written under mu
 	failing atomic.Bool          // streak > 0; written under mu
+	keys    []string             // names of the circuit's record and history; never changed
 
 	mu         sync.Mutex
 	writes     uint64  // what we did or heard of that may have changed the circuit
@@ -135,10 +136,10 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	switch {
 	case h.closed:
 		s.view = h.view(sent)
-		s.view.start = start
+		s.view.start, s.view.run = start, true
 	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
-		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left,
-			leases: old.leases, lastError: old.lastError, read: sent, start: start}
+		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left, leases: old.leases,
+			refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent, start: start}
 	}
 	return l.take(s)
 }

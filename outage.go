@@ -212,7 +212,10 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 }
 
 func (s *step) runInline(ctx context.Context, judge func(error)) error {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	err := s.guarded(bounded)
 	if err != nil && bounded.Err() != nil {

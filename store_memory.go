@@ -65,7 +65,7 @@ type memoryCircuit struct {
 type memoryShut struct {
 	generation uint64
 	until      int64
-	lastError  string
+	refusals   refusals
 }
 
 // rejection returns the error of a call that comes too early, nil if the
@@ -79,7 +79,7 @@ func (e *memoryCircuit) rejection(s *MemoryStore, key string) (uint64, *Rejected
 	if left <= 0 {
 		return 0, nil
 	}
-	return shut.generation, &RejectedError{Key: key, State: StateOpen, RetryAfter: durationOf(left), LastError: shut.lastError}
+	return shut.generation, shut.refusals.after(key, durationOf(left))
 }
 
 // unmoved reports whether a success changes nothing: the circuit is as healthy
@@ -185,9 +185,9 @@ func shutOf(c *Circuit) *memoryShut {
 	if c.State != StateOpen || c.Override != nil {
 		return nil
 	}
-	shut := &memoryShut{generation: c.Generation, until: c.RetryAt}
+	shut := &memoryShut{generation: c.Generation, until: c.RetryAt, refusals: refusals{state: StateOpen}}
 	if c.LastFailure != nil {
-		shut.lastError = c.LastFailure.Error
+		shut.refusals.lastError = c.LastFailure.Error
 	}
 	return shut
 }

@@ -116,10 +116,11 @@ func (s *RedisStore) sinceStart(t time.Time) int64 { return int64(t.Sub(s.start)
 // ledger returns what this process remembers of key; where there is no room, a
 // new memory that nobody will find again.
 func (s *RedisStore) ledger(key string) *ledger {
-	if l := s.ledgers.add(key, func() *ledger { return new(ledger) }); l != nil {
+	fresh := func() *ledger { return &ledger{keys: s.keys(key)} }
+	if l := s.ledgers.add(key, fresh); l != nil {
 		return l
 	}
-	return new(ledger)
+	return fresh()
 }
 
 // id names one message or one probe, uniquely in the whole fleet.
@@ -144,7 +145,7 @@ func (s *RedisStore) Acquire(ctx context.Context, key string, p Policy) (Permit,
 func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger, later *background) (pm Permit, ok bool, err error) {
 	defer clientPanicked(&err)
 	sent, epoch := s.now(), l.epoch()
-	h, err := headOf(s.client.HMGet(ctx, s.keys(key)[0], headFields...))
+	h, err := headOf(s.client.HMGet(ctx, l.keys[0], headFields...))
 	if err != nil {
 		return Permit{}, false, err
 	}
@@ -164,7 +165,7 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 	}
 	if v := seen.view; v != nil {
 		seen.healthy = v.verdict == verdictRun
-		v.start = s.start
+		v.start, v.run = s.start, seen.healthy
 		if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
 			seen.view = nil
 		}
@@ -177,7 +178,7 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 // decide has the script decide.
 func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledger, later *background) (Permit, error) {
 	id, sent, epoch := s.id(), s.now(), l.epoch()
-	reply, err := s.texts(ctx, s.scripts.acquire, s.keys(key), s.args(ctx, p, l, id))
+	reply, err := s.texts(ctx, s.scripts.acquire, l.keys, s.args(ctx, p, l, id))
 	if err != nil {
 		l.wrote() // perhaps
 		return Permit{}, err
@@ -188,7 +189,10 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	left := durationOf(parseInt(reply[2]))
 	v := &view{
 		verdict: verdict(reply[0]), generation: parseUint(reply[1]), streak: parseUint(reply[4]),
-		leases: reply[5], lastError: reply[3], left: left, read: sent,
+		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent,
+	}
+	if v.verdict == verdictBusy {
+		v.refusals.state = StateHalfOpen
 	}
 	if reply[6] == "1" {
 		v.until = sent.Add(left) // rather too early: then the server is asked
@@ -259,7 +263,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 	epoch := l.epoch()
 	args := append(s.args(withInstance(ctx, r.Instance), &p, l, s.id()),
 		pm.Generation, pm.Probe, r.Outcome.String(), btoi(p.slow(r.Elapsed)), p.retryAfter(r.RetryAfter), r.Error)
-	reply, err := s.texts(ctx, s.scripts.report, s.keys(key), args)
+	reply, err := s.texts(ctx, s.scripts.report, l.keys, args)
 	if err != nil || len(reply) < 3 {
 		l.wrote() // perhaps
 	}
@@ -355,7 +359,7 @@ func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
 }
 
 func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger) (*Transition, error) {
-	reply, err := s.texts(ctx, s.scripts.hear, s.keys(key), s.args(ctx, p, l, s.id()))
+	reply, err := s.texts(ctx, s.scripts.hear, l.keys, s.args(ctx, p, l, s.id()))
 	l.wrote()
 	if err != nil {
 		return nil, err

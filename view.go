@@ -22,12 +22,13 @@ import (
 // never granted from a view.
 type view struct {
 	verdict    verdict
+	run        bool // the verdict is verdictRun
 	generation uint64
 	streak     uint64        // when the run of failures began; 0: none
 	until      time.Time     // when a verdict other than run ends, on our clock; zero: it does not
 	left       time.Duration // RetryAfter of a rejection that does not end by itself
 	leases     string        // those that take every slot of a half-open circuit
-	lastError  string
+	refusals   refusals
 	read       time.Time // when the read was sent
 	start      time.Time // what the coarse clock counts from
 
@@ -52,13 +53,10 @@ const (
 
 // rejection returns the error of a call that must not run, nil if it may.
 func (v *view) rejection(key string, left time.Duration) *RejectedError {
-	switch v.verdict {
-	case verdictOpen:
-		return &RejectedError{Key: key, State: StateOpen, RetryAfter: left, LastError: v.lastError}
-	case verdictBusy:
-		return &RejectedError{Key: key, State: StateHalfOpen, RetryAfter: left, LastError: v.lastError}
+	if v.verdict != verdictOpen && v.verdict != verdictBusy {
+		return nil
 	}
-	return nil
+	return v.refusals.after(key, durationOf(millis(left)))
 }
 
 // use marks the view as in use.
@@ -83,24 +81,26 @@ func (v *view) lastSuccess() time.Time {
 	return time.Time{}
 }
 
-// viewed decides on a call from the view of its circuit. ok is false where
-// there is none, or where the call could be a probe.
-func (s *RedisStore) viewed(key string, l *ledger) (pm Permit, rejected *RejectedError, ok bool) {
+// viewed decides on a call from the view of its circuit, and fills in its
+// permit. ok is false where there is none, or where the call could be a probe.
+func (s *RedisStore) viewed(key string, l *ledger, pm *Permit) (rejected *RejectedError, ok bool) {
 	v := l.view.Load()
 	if v == nil {
-		return pm, nil, false
+		return nil, false
 	}
 	v.use()
-	if v.verdict == verdictRun {
-		return Permit{Generation: v.generation, streak: v.streak}, nil, true
+	if v.run {
+		pm.Generation, pm.streak = v.generation, v.streak
+		return nil, true
 	}
 	left := v.left
 	if !v.until.IsZero() {
 		if left = v.until.Sub(s.now()); left <= 0 {
-			return pm, nil, false
+			return nil, false
 		}
 	}
-	return Permit{Generation: v.generation, Forced: v.verdict == verdictForced}, v.rejection(key, left), true
+	pm.Generation, pm.Forced = v.generation, v.verdict == verdictForced
+	return v.rejection(key, left), true
 }
 
 // unmoved reports whether a success changes nothing that anybody counts: the
@@ -112,7 +112,7 @@ func (s *RedisStore) viewed(key string, l *ledger) (pm Permit, rejected *Rejecte
 // success had come just before it or just after.
 func (s *RedisStore) unmoved(l *ledger, p *Policy, pm *Permit) bool {
 	v := l.view.Load()
-	if v == nil || v.verdict != verdictRun || v.generation != pm.Generation || v.streak != 0 ||
+	if v == nil || !v.run || v.generation != pm.Generation || v.streak != 0 ||
 		p.rates() || l.failing.Load() {
 		return false
 	}
@@ -294,7 +294,7 @@ func (vs *views) refresh(ctx context.Context, due []dueView, later *background) 
 			s.say(d.key, later)
 		}
 		epochs[i] = d.ledger.epoch()
-		replies[i] = pipe.HMGet(ctx, s.keys(d.key)[0], headFields...)
+		replies[i] = pipe.HMGet(ctx, d.ledger.keys[0], headFields...)
 	}
 	if _, err = pipe.Exec(ctx); err != nil {
 		err = recordError(err)

@@ -123,7 +123,7 @@ var windows = []peer{
 		}
 	}},
 	{"failsafe-permits", func(_ testing.TB, fn caller) caller {
-		b := failsafebreaker.NewBuilder[any]().WithFailureRateThreshold(50, 20, time.Minute).WithDelay(forever).Build()
+		b := failsafebreaker.NewBuilder[any]().WithFailureRateThreshold(0.5, 20, time.Minute).WithDelay(forever).Build()
 		return func() error {
 			if !b.TryAcquirePermit() {
 				return failsafebreaker.ErrOpen

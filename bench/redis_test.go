@@ -2,6 +2,8 @@ package bench
 
 import (
 	"errors"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +94,7 @@ func BenchmarkRedis(b *testing.B) {
 			}
 		}
 	})
+	b.Run("bare-report", func(b *testing.B) { bareReport(b, client) })
 	fails := func() error { return errDown }
 	each(b, []peer{
 		redisPeer("view", client, breaker.RedisConfig{}, stays),
@@ -107,6 +110,30 @@ func BenchmarkRedis(b *testing.B) {
 				}
 			}
 		})
+}
+
+// bareReport sends the script of a failure's report as the store does, and
+// nothing around it.
+func bareReport(b *testing.B, client *redis.Client) {
+	var source []byte
+	for _, file := range []string{"../lua/circuit.lua", "../lua/report.lua"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			b.Fatal(err)
+		}
+		source = append(source, text...)
+	}
+	client.FlushAll(ctx)
+	sha := client.ScriptLoad(ctx, string(source)).Val()
+	keys := []string{"breaker:{stripe}", "breaker:{stripe}:log"}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		err := client.EvalSha(ctx, sha, keys, "0,0,1,0,0,1000000,60000,60000,0,0,1,1,60000,", "150,0.5", "web-1:4711",
+			"process", "0,"+strconv.Itoa(i+1)+",-1", "", "process-"+strconv.Itoa(i), 0, "", "failure", 0, 0, errDown.Error()).Err()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkWorkers is one call of 1 ms by each of 4 workers on one circuit.
