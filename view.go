@@ -310,3 +310,33 @@ func (vs *views) refresh(ctx context.Context, due []dueView, later *background) 
 	}
 	return err
 }
+
+// ViewStats are numbers about the views of one process, for metrics.
+type ViewStats struct {
+	Circuits  int           // that calls can act on without a command
+	Staleness time.Duration // how long ago the oldest of them was read; where changes are heard of, that is no lack of truth
+	Listening bool          // changes by other processes are heard of
+}
+
+// Views returns numbers about the views that this process has of shared
+// circuits. They are zero for a store other than a RedisStore with views.
+func (b *Breaker) Views() ViewStats {
+	if b.redis == nil {
+		return ViewStats{}
+	}
+	return b.redis.views.stats()
+}
+
+func (vs *views) stats() ViewStats {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	now := vs.store.now()
+	s := ViewStats{Listening: vs.push.since.Load() != 0}
+	for l := range vs.live {
+		if v := l.view.Load(); v != nil {
+			s.Circuits++
+			s.Staleness = max(s.Staleness, now.Sub(v.read))
+		}
+	}
+	return s
+}

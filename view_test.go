@@ -353,3 +353,23 @@ func TestFleetOfManyHealthyKeysSendsNothing(t *testing.T) {
 		})
 	})
 }
+
+func TestViewsAreCounted(t *testing.T) {
+	eachView(t, func(t *testing.T, w *wire, join join) {
+		b := join(breaker.Config{})
+		assert.Zero(t, b.Views())
+		for range 3 {
+			for i := range 10 {
+				require.NoError(t, execute(b, fmt.Sprint("k", i), nil))
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		stats := b.Views()
+		assert.Equal(t, 10, stats.Circuits)
+		assert.Positive(t, stats.Staleness)
+		assert.LessOrEqual(t, stats.Staleness, staleness)
+		time.Sleep(time.Minute)
+		assert.Zero(t, b.Views(), "nobody calls")
+	})
+	assert.Zero(t, newBreaker(t, breaker.NewMemoryStore(breaker.MemoryConfig{}), breaker.Config{}).Views())
+}

@@ -14,7 +14,7 @@ var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30
 // instrument makes the instruments, and has those of states and outages
 // observed at each collection.
 func (t *Telemetry) instrument(m metric.Meter) error {
-	var errs [8]error
+	var errs [11]error
 	t.duration, errs[0] = m.Float64Histogram("breaker.call.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time that calls took."), metric.WithExplicitBucketBoundaries(buckets...))
 	t.rejections, errs[1] = m.Int64Counter("breaker.call.rejections", metric.WithUnit("{call}"),
@@ -33,6 +33,12 @@ func (t *Telemetry) instrument(m metric.Meter) error {
 		metric.WithDescription("1 while this process goes without the store of the circuits."))
 	o.downTime, errs[7] = m.Float64ObservableCounter("breaker.store.degraded.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time this process spent without the store of the circuits."))
+	o.views, errs[8] = m.Int64ObservableGauge("breaker.view.count", metric.WithUnit("{circuit}"),
+		metric.WithDescription("Shared circuits that this process can act on without a command."))
+	o.staleness, errs[9] = m.Float64ObservableGauge("breaker.view.staleness", metric.WithUnit("s"),
+		metric.WithDescription("How long ago the oldest view of a shared circuit was read."))
+	o.listening, errs[10] = m.Int64ObservableGauge("breaker.view.listening", metric.WithUnit("1"),
+		metric.WithDescription("1 while changes that other processes make are heard of."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
@@ -40,8 +46,12 @@ func (t *Telemetry) instrument(m metric.Meter) error {
 	t.registration, err = m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		t.observeStates(&o, to)
 		t.observeOutage(&o, to)
+		v := t.reader.Views()
+		to.ObserveInt64(o.views, int64(v.Circuits))
+		to.ObserveFloat64(o.staleness, v.Staleness.Seconds())
+		to.ObserveInt64(o.listening, btoi(v.Listening))
 		return nil
-	}, o.state, o.override, o.degraded, o.downTime)
+	}, o.state, o.override, o.degraded, o.downTime, o.views, o.staleness, o.listening)
 	return err
 }
 
@@ -49,6 +59,8 @@ func (t *Telemetry) instrument(m metric.Meter) error {
 type observed struct {
 	state, override, degraded metric.Int64ObservableGauge
 	downTime                  metric.Float64ObservableCounter
+	views, listening          metric.Int64ObservableGauge
+	staleness                 metric.Float64ObservableGauge
 }
 
 func (t *Telemetry) observeStates(o *observed, to metric.Observer) {

@@ -19,6 +19,9 @@
 //	breaker.store.degraded           gauge      1             1 while this process goes without the store
 //	breaker.store.degradations       counter    {outage}
 //	breaker.store.degraded.duration  counter    s
+//	breaker.view.count               gauge      shared circuits that this process can act on without a command
+//	breaker.view.staleness           gauge      s, how long ago the oldest view was read
+//	breaker.view.listening           gauge      1 while other processes' changes are heard of
 //
 // The number of calls by outcome is the count of the histogram. Of a fleet,
 // only the process that made a transition counts it. The state is the shared

@@ -83,6 +83,10 @@ func (p *process) collect(t *testing.T) map[string]float64 {
 				for _, p := range d.DataPoints {
 					put(m.Name, p.Attributes, float64(p.Value))
 				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					put(m.Name, p.Attributes, p.Value)
+				}
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
 					put(m.Name, p.Attributes, float64(p.Count))
@@ -136,6 +140,9 @@ func TestALifeOfACircuitInMetrics(t *testing.T) {
 			"breaker.circuit.override{breaker.key=mail}":                                                                                          1,
 			"breaker.store.degraded{}":          0,
 			"breaker.store.degraded.duration{}": 0,
+			"breaker.view.count{}":              0, // in memory there is nothing to have a view of
+			"breaker.view.staleness{}":          0,
+			"breaker.view.listening{}":          0,
 		} {
 			assert.Contains(t, got, name)
 			assert.Equal(t, want, got[name], name)

@@ -11,7 +11,8 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, each := range m.collectors() {
 		each.Describe(ch)
 	}
-	for _, each := range []*prometheus.Desc{m.state, m.override, m.circuits, m.complete, m.degraded, m.downTime} {
+	for _, each := range []*prometheus.Desc{m.state, m.override, m.circuits, m.complete, m.degraded, m.downTime,
+		m.views, m.staleness, m.listening} {
 		ch <- each
 	}
 }
@@ -26,6 +27,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.collectStates(ch)
 	m.collectOutage(ch)
+	m.collectViews(ch)
 	for _, each := range m.collectors() {
 		each.Collect(ch)
 	}
@@ -57,6 +59,13 @@ func (m *Metrics) collectOutage(ch chan<- prometheus.Metric) {
 	defer m.mu.Unlock()
 	ch <- gauge(m.degraded, !m.since.IsZero())
 	ch <- prometheus.MustNewConstMetric(m.downTime, prometheus.CounterValue, (m.down + m.outage()).Seconds())
+}
+
+func (m *Metrics) collectViews(ch chan<- prometheus.Metric) {
+	v := m.reader.Views()
+	ch <- prometheus.MustNewConstMetric(m.views, prometheus.GaugeValue, float64(v.Circuits))
+	ch <- prometheus.MustNewConstMetric(m.staleness, prometheus.GaugeValue, v.Staleness.Seconds())
+	ch <- gauge(m.listening, v.Listening)
 }
 
 func gauge(desc *prometheus.Desc, is bool, labels ...string) prometheus.Metric {

@@ -22,6 +22,9 @@
 //	breaker_store_degraded                          gauge      1 while this process goes without the store
 //	breaker_store_degradations_total                counter    times that the store failed
 //	breaker_store_degraded_seconds_total            counter    time spent without it
+//	breaker_views                                   gauge      shared circuits that this process can act on without a command
+//	breaker_view_staleness_seconds                  gauge      how long ago the oldest view was read
+//	breaker_view_listening                          gauge      1 while other processes' changes are heard of
 //
 // Of a fleet, only the process that made a transition counts it: a sum over
 // all processes counts each once. The state is the shared one, the same from
@@ -86,6 +89,7 @@ type Metrics struct {
 	degradations                   prometheus.Counter
 	state, override, circuits      *prometheus.Desc
 	complete, degraded, downTime   *prometheus.Desc
+	views, staleness, listening    *prometheus.Desc
 
 	mu    sync.Mutex
 	since time.Time     // when the store failed; zero: it is well
@@ -149,6 +153,10 @@ func New(cfg Config) (*Metrics, error) {
 		complete: desc("scrape_complete", "1 if all circuits with a label could be read in this scrape."),
 		degraded: desc("store_degraded", "1 while this process goes without the store of the circuits."),
 		downTime: desc("store_degraded_seconds_total", "Time this process spent without the store of the circuits."),
+
+		views:     desc("views", "Shared circuits that this process can act on without a command."),
+		staleness: desc("view_staleness_seconds", "How long ago the oldest view of a shared circuit was read."),
+		listening: desc("view_listening", "1 while changes that other processes make are heard of."),
 	}
 	m.labels = gauges.NewLabels(cfg.MaxKeys, m.newSeries)
 	m.reader = gauges.Reader{Limit: cfg.ScrapeTimeout, Choose: m.choose}

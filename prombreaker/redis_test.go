@@ -32,8 +32,15 @@ func TestAScrapeOfAFrozenServerEnds(t *testing.T) {
 		}
 		return values
 	}
-	p.calls(5, "stripe", errDown)
+	p.calls(1, "stripe", nil)
+	assert.Eventually(t, func() bool { p.calls(1, "stripe", nil); return gather()["breaker_view_listening"] == 1 },
+		20*time.Second, time.Millisecond)
+	p.calls(1, "stripe", nil)
 	got := gather()
+	assert.EqualValues(t, 1, got["breaker_views"])
+	assert.Positive(t, got["breaker_view_staleness_seconds"])
+	p.calls(5, "stripe", errDown)
+	got = gather()
 	assert.EqualValues(t, 1, got["stripe open"])
 	assert.EqualValues(t, 1, got["breaker_scrape_complete"])
 

@@ -52,6 +52,14 @@ type flight struct {
 // Watch sets the Breaker whose circuits are read; nil: none.
 func (r *Reader) Watch(b *breaker.Breaker) { r.breaker.Store(b) }
 
+// Views are those of the Breaker; zero if there is none.
+func (r *Reader) Views() breaker.ViewStats {
+	if b := r.breaker.Load(); b != nil {
+		return b.Views()
+	}
+	return breaker.ViewStats{}
+}
+
 // Read returns what could be read within Limit. ok is false if there is no
 // Breaker to read from.
 func (r *Reader) Read() (reading Reading, ok bool) {
