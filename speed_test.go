@@ -2,6 +2,8 @@ package breaker_test
 
 import (
 	"context"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,4 +43,24 @@ func TestCallsAllocateNothingOrOnce(t *testing.T) {
 			assert.LessOrEqual(t, allocs("open"), 1.0, "the error")
 		})
 	}
+}
+
+// What a key costs that holds nothing, its name included.
+func TestHealthyKeyTakesLittleMemory(t *testing.T) {
+	const keys = 100_000
+	b := newBreaker(t, breaker.NewMemoryStore(breaker.MemoryConfig{MaxKeys: keys}), breaker.Config{})
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range keys {
+		require.NoError(t, execute(b, "https://api.example.com/tenants/"+strconv.Itoa(i), nil))
+	}
+	each := (heap() - before) / keys
+	t.Logf("%d bytes a key", each)
+	assert.LessOrEqual(t, each, int64(400))
+	runtime.KeepAlive(b)
 }

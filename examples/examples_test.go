@@ -151,7 +151,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(programs)
 		build := exec.Command("go", "build", "-o", programs, "./quickstart", "./fleet",
-			"./graceful-degradation", "./integration-base", "./dashboard")
+			"./graceful-degradation", "./integration-base")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
 		}

@@ -1,5 +1,5 @@
-// Dashboard shows the circuits of a small shop on a page, with nothing to
-// install:
+// Dashboard shows the circuits of a small shop on a page, and its metrics, with
+// nothing to install:
 //
 //	go run ./examples/dashboard
 //
@@ -22,8 +22,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/breakerkit/breaker"
 	"github.com/breakerkit/breaker/admin"
+	"github.com/breakerkit/breaker/prombreaker"
 )
 
 func main() {
@@ -52,13 +56,20 @@ func run(addr string, lasts time.Duration) error {
 	// The feed is the Breaker's Observer and the handler's: it brings what
 	// happens here to the page at once.
 	feed, tally := new(admin.Feed), newTally()
+	metrics, err := prombreaker.New(prombreaker.Config{})
+	if err != nil {
+		return err
+	}
 	b, err := breaker.New(breaker.NewMemoryStore(breaker.MemoryConfig{}), breaker.Config{
-		Observer: breaker.Observers(feed, tally),
+		Observer: breaker.Observers(feed, tally, metrics),
 		Policies: policies,
 	})
 	if err != nil {
 		return err
 	}
+	metrics.Watch(b)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics)
 	shop := newShop(b)
 	defer shop.close()
 
@@ -66,6 +77,7 @@ func run(addr string, lasts time.Duration) error {
 	dashboard := admin.New(b, admin.Config{Token: token, Title: "The shop's circuits", Feed: feed})
 	mux := http.NewServeMux()
 	mux.Handle("/breakers/", dashboard)
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/checkout", shop.checkout)
 
 	listener, err := net.Listen("tcp", addr)
@@ -78,7 +90,7 @@ func run(addr string, lasts time.Duration) error {
 	go func() { served <- server.Serve(listener) }()
 
 	url := "http://" + listener.Addr().String()
-	fmt.Printf("dashboard  %s/breakers/\ntoken      %s\nthe shop   %s/checkout, which customers use ten times a second\n", url, token, url)
+	fmt.Printf("dashboard  %s/breakers/\ntoken      %s\nmetrics    %s/metrics\nthe shop   %s/checkout, which customers use ten times a second\n", url, token, url, url)
 	if lasts == 0 {
 		fmt.Println("stop it with Ctrl-C")
 	}

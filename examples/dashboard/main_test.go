@@ -1,4 +1,4 @@
-package examples_test
+package main
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,14 +19,17 @@ import (
 
 // The dashboard is used while the example runs, as an operator would.
 func TestDashboard(t *testing.T) {
-	t.Parallel() // it waits more than it works
-	cmd := exec.CommandContext(t.Context(), program("dashboard"), "-addr", "127.0.0.1:0", "-for", "14s")
+	const limit = 60 * time.Second
+	program := filepath.Join(t.TempDir(), "dashboard")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-for", "25s")
 	cmd.WaitDelay = limit
-	out, err := cmd.StdoutPipe()
+	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = cmd.Stdout
 	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
+	lines := bufio.NewScanner(stdout)
 	read := func(name string) string {
 		require.True(t, lines.Scan(), name)
 		value, found := strings.CutPrefix(lines.Text(), name)
@@ -33,7 +37,7 @@ func TestDashboard(t *testing.T) {
 		value, _, _ = strings.Cut(strings.TrimSpace(value), ",")
 		return value
 	}
-	page, token, shop := read("dashboard"), read("token"), read("the shop")
+	page, token, metrics, shop := read("dashboard"), read("token"), read("metrics"), read("the shop")
 
 	ask := func(method, url, body string) (int, http.Header, string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -58,6 +62,9 @@ func TestDashboard(t *testing.T) {
 		_, _, text := ask("GET", api+"?state=open", "")
 		return strings.Contains(text, `"key":"payments"`)
 	}, limit, 20*time.Millisecond, "payments goes down")
+	_, _, text = ask("GET", metrics, "")
+	assert.Regexp(t, `breaker_transitions_total{key="payments",to="open"} [1-9]`, text)
+	assert.Contains(t, text, `breaker_circuit_state{key="mail",state="closed"}`)
 
 	// Held open, for the test's sake longer than any cooldown: never a 2xx.
 	status, _, _ = ask("POST", api+"/payments/force-open", `{"duration":"1s","reason":"to see","by":"ann"}`)
