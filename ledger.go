@@ -136,10 +136,13 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	switch {
 	case h.closed:
 		s.view = h.view(sent)
-		s.view.start, s.view.run = start, true
+		s.view.run = true
 	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
 		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left, leases: old.leases,
-			refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent, start: start}
+			refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent}
+	}
+	if s.view != nil {
+		s.view.start, s.view.looked = start, sent
 	}
 	return l.take(s)
 }

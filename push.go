@@ -33,7 +33,7 @@ const (
 	pushPing    = 400 * time.Millisecond // silence after which the server is asked for a sign of life; as long again, and the connection is given up
 	pushRestMin = time.Second            // between two tries to listen
 	pushRestMax = time.Minute
-	pushLinger  = 10 * time.Second // without a view, before the listener ends
+	pushIdle    = 10 * time.Second // out of use, before a view is dropped; without a view, before the listener ends
 	pushPollMin = 10 * time.Second // between two reads of a circuit that nothing was heard of
 	pushPollers = 5                // such reads a second, at the most
 
@@ -66,7 +66,7 @@ func (p *push) start(later *background) {
 func (p *push) over(ctx context.Context) bool {
 	p.views.mu.Lock()
 	defer p.views.mu.Unlock()
-	p.running = ctx.Err() == nil && !p.views.idle(pushLinger)
+	p.running = ctx.Err() == nil && !p.views.idle(pushIdle)
 	return !p.running
 }
 

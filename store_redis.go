@@ -165,7 +165,7 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 	}
 	if v := seen.view; v != nil {
 		seen.healthy = v.verdict == verdictRun
-		v.start, v.run = s.start, seen.healthy
+		v.start, v.run, v.looked = s.start, seen.healthy, v.read
 		if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
 			seen.view = nil
 		}

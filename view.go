@@ -37,7 +37,9 @@ type view struct {
 	used      atomic.Bool  // by a call other than the one that read it
 	succeeded atomic.Int64 // on the coarse clock, when a call last succeeded; 0: none did
 
-	refreshing bool // it is being read again; guarded by views.mu
+	// Guarded by views.mu.
+	refreshing bool      // it is being read again
+	looked     time.Time // when used was last looked at, while it needs no reading
 }
 
 // A verdict is what the acquire script says.
@@ -250,35 +252,45 @@ func (vs *views) sweep(now time.Time) (due []dueView) {
 			delete(vs.live, l)
 			continue
 		}
-		refresh, limit := vs.ages(l, v, now)
-		age := now.Sub(v.read)
-		switch {
-		case age >= limit:
+		good, stale, again := vs.judge(l, v, now)
+		if !good {
 			l.drop(v)
 			delete(vs.live, l)
 			continue
-		case age < refresh:
-			limit = refresh
-		case !v.used.Load(): // it may be yet
-			limit = age
-		case !v.refreshing:
+		}
+		if stale && !v.refreshing {
 			v.refreshing = true // once; if that fails, it is dropped in its time
 			due = append(due, dueView{l, key})
 		}
-		if at := v.read.Add(limit); at.Before(vs.next) {
-			vs.next = at
+		if again.Before(vs.next) {
+			vs.next = again
 		}
 	}
 	return due
 }
 
-// ages returns at what age a view is read again, and at what age it is dropped.
-func (vs *views) ages(l *ledger, v *view, now time.Time) (refresh, limit time.Duration) {
+// judge says of a view whether it is still good, whether it is to be read
+// again, and when to look at it again.
+func (vs *views) judge(l *ledger, v *view, now time.Time) (good, stale bool, again time.Time) {
+	age := now.Sub(v.read)
 	if vs.push.covers(l, v, now) {
+		if now.Sub(v.looked) >= pushIdle {
+			if !v.used.Swap(false) {
+				return false, false, again
+			}
+			v.looked = now
+		}
 		every := vs.push.poll(len(vs.live))
-		return every, every + vs.staleness
+		return age < every+vs.staleness, age >= every, v.looked.Add(min(pushIdle, every-v.looked.Sub(v.read)))
 	}
-	return vs.refreshAge(), vs.staleness - vs.tick
+	limit := vs.staleness - vs.tick
+	switch {
+	case age < vs.refreshAge():
+		return true, false, v.read.Add(vs.refreshAge())
+	case v.used.Load():
+		return age < limit, true, v.read.Add(limit)
+	}
+	return age < limit, false, now // it may be used yet
 }
 
 // refresh reads circuits in one pipeline.

@@ -373,3 +373,28 @@ func TestViewsAreCounted(t *testing.T) {
 	})
 	assert.Zero(t, newBreaker(t, breaker.NewMemoryStore(breaker.MemoryConfig{}), breaker.Config{}).Views())
 }
+
+// However many there are, views that nobody uses go, and what keeps them with
+// them.
+func TestManyViewsOutOfUseCostNothing(t *testing.T) {
+	viewed(t, breaker.RedisConfig{}, func(t *testing.T, w *wire, join join) {
+		b := join(breaker.Config{})
+		for range 3 {
+			for i := range 2000 {
+				require.NoError(t, execute(b, fmt.Sprint("k", i), nil))
+			}
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 2000, b.Views().Circuits)
+		for range 25 { // one is used on
+			require.NoError(t, execute(b, "k0", nil))
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 1, b.Views().Circuits)
+		time.Sleep(30 * time.Second)
+		assert.Zero(t, b.Views())
+		w.since()
+		time.Sleep(time.Hour)
+		assert.Empty(t, w.since())
+	})
+}
