@@ -4,11 +4,14 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS   ?= -race -shuffle=on -timeout 20m
 BENCHFLAGS  ?= -bench . -benchtime 300ms -count 6
 
+# Each module is built by its own go.mod, as its users build it.
+export GOWORK := off
+
 # $(call each,COMMAND) runs COMMAND in each module and stops where it fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$module && $(1)); done
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt tidy bench cover examples
+.PHONY: help test lint fmt tidy verify bench cover examples fuzz mutants licences apidiff
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +31,9 @@ fmt: ## Format all Go files
 tidy: ## Check that each go.mod and go.sum is tidy
 	$(call each,go mod tidy -diff)
 
+verify: ## Check that the modules in the cache are those of each go.sum
+	$(call each,go mod verify)
+
 bench: ## Measure this machine, peers included, and write docs/benchmarks.md
 	cd bench && go test -run '^$$' $(BENCHFLAGS) . | tee /dev/stderr | \
 		go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
@@ -37,3 +43,15 @@ cover: ## Show the test coverage of each package
 
 examples: ## Build every package, the examples included
 	$(call each,go build -o /dev/null ./...)
+
+fuzz: ## Run every fuzz target for FUZZTIME each, by default 10s
+	.ci/fuzz
+
+mutants: ## Break each rule of the circuits on purpose, and see that a test finds it
+	cd integration && go run ./mutate $(MUTANTS)
+
+licences: ## Write docs/licences.md anew
+	cd integration/licences && go run .
+
+apidiff: ## Compare the exported API with the last tag's
+	.ci/apidiff

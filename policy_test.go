@@ -245,3 +245,37 @@ func TestJSONThatMakesNoSenseIsAnErrorAndChangesNothing(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"cooldown": "-60s"}`), &p), "the form is right")
 	assert.True(t, errors.Is(p.Validate(), breaker.ErrConfig), "the sense is not")
 }
+
+// Whatever the text, reading it is an error that changes nothing, or a policy
+// that is written and read as itself. What Validate accepts, its defaults make
+// no worse.
+func FuzzPolicyJSON(f *testing.F) {
+	for _, p := range []breaker.Policy{{}, wholePolicy, breaker.DefaultPolicy} {
+		text, err := json.Marshal(p)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	for _, text := range []string{`{"cooldown": 60}`, `{"window": "-1h", "min_calls": 2147483648}`, `{"Cooldown": "1s", "cooldown": null}`,
+		`{"failure_rate": 1e-320, "probe_lease": "2562047h47m16.854775807s"}`, `[]`, `{"max_probes": 9, "window": "x"}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p := wholePolicy
+		if json.Unmarshal(text, &p) != nil {
+			require.Equal(t, wholePolicy, p)
+			return
+		}
+		again, err := json.Marshal(p)
+		require.NoError(t, err)
+		var back breaker.Policy
+		require.NoError(t, json.Unmarshal(again, &back), "%s", again)
+		require.Equal(t, p, back)
+		if err := p.Validate(); err != nil {
+			require.ErrorIs(t, err, breaker.ErrConfig)
+			return
+		}
+		d := p.WithDefaults()
+		require.NoError(t, d.Validate())
+		require.Equal(t, d, d.WithDefaults())
+	})
+}

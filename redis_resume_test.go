@@ -1,10 +1,12 @@
 package breaker_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +119,40 @@ func TestReadThatTimesOutIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A reloadingClient counts how often it is told to look for the masters anew.
+type reloadingClient struct {
+	redis.UniversalClient
+	told atomic.Int32
+}
+
+func (c *reloadingClient) ReloadState(context.Context) { c.told.Add(1) }
+
+// A Cluster client goes on asking a master that is dead. It is told, once a
+// trial, and never while all is well.
+func TestClusterClientIsToldToLookForMastersAnew(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	client := &reloadingClient{UniversalClient: srv.Client(&redis.Options{MaxRetries: -1})}
+	notices := new(outageNotices)
+	b := patientBreaker(t, breaker.NewRedisStore(client, breaker.RedisConfig{}),
+		breaker.Config{Observer: notices, Logger: slog.New(slog.DiscardHandler)})
+	for range 10 {
+		require.NoError(t, b.Execute(t.Context(), "stripe", callOK))
+	}
+	require.Zero(t, client.told.Load())
+	srv.Kill()
+	require.Eventually(t, func() bool {
+		require.Equal(t, errDependency, b.Execute(t.Context(), "stripe", callFails))
+		return client.told.Load() > 0
+	}, 10*time.Second, time.Millisecond)
+	srv.Restart()
+	require.Eventually(t, func() bool {
+		_ = b.Execute(t.Context(), "stripe", callOK)
+		_, recovered := notices.counts()
+		return recovered == 1
+	}, 15*time.Second, 5*time.Millisecond)
 }
 
 // Not parallel: it counts the goroutines of the whole program.

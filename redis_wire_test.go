@@ -233,7 +233,8 @@ func unescape(t *testing.T, escaped string) string {
 }
 
 // What escape writes has nothing that would end the tag it is put in, and says
-// all that was escaped: so different names have different keys.
+// all that was escaped: so different names have different keys, and the name of
+// a record says whose it is.
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{"", "%", "%%", "%2F", "%252F", "/", "{}", "a}b{c", " ", "é", "\x00\xff", "stripe", "%7B", "+"} {
 		f.Add(s)
@@ -241,6 +242,14 @@ func FuzzEscape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		escaped := escape(s)
 		require.Equal(t, s, unescape(t, escaped))
+		for _, prefix := range []string{"", "{my} app", s} {
+			store := NewRedisStore(nil, RedisConfig{Prefix: prefix})
+			key, ok := store.keyOf(store.keys(s)[0])
+			require.True(t, ok)
+			require.Equal(t, s, key)
+			_, ok = store.keyOf(store.keys(s)[1])
+			require.False(t, ok, "a history is no record")
+		}
 		require.NotEmpty(t, escaped)
 		require.Equal(t, -1, strings.IndexFunc(escaped, func(r rune) bool {
 			return r == '{' || r == '}' || r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r)

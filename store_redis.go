@@ -467,8 +467,13 @@ func (s *RedisStore) sayNames(ctx context.Context, names ...string) error {
 }
 
 // prove shows that the server can write circuits such as that of key: one that
-// is full or read-only still reads.
+// is full or read-only still reads. A Cluster client is told first to look for
+// the masters anew: of one that refuses connections it learns by itself only
+// within its ClusterStateReloadInterval, a minute by default.
 func (s *RedisStore) prove(ctx context.Context, key string) error {
+	if c, ok := s.client.(interface{ ReloadState(context.Context) }); ok {
+		c.ReloadState(ctx) // in the background
+	}
 	_, err := s.run(ctx, s.scripts.prove, []string{s.keys(key)[0] + ":proof"}, nil)
 	return err
 }

@@ -20,7 +20,9 @@ type Server struct {
 	Addr string
 
 	t    testing.TB
+	conf string // a file of settings, for a Sentinel; empty: none
 	args []string
+	bus  string // the port on which the nodes of a Cluster speak
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 }
@@ -30,13 +32,17 @@ type Server struct {
 // skipped; with BREAKER_REQUIRE_REDIS=1 it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, &Server{t: t, args: args})
+}
+
+func start(t testing.TB, s *Server) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("BREAKER_REQUIRE_REDIS") == "1" {
 			t.Fatal("BREAKER_REQUIRE_REDIS=1, but there is no redis-server on the PATH")
 		}
 		t.Skip("no redis-server on the PATH: a test on a real server is skipped")
 	}
-	s := &Server{t: t, args: args}
 	for range 5 { // another process may take the port in between
 		s.Addr = freeAddr(t)
 		if s.launch() == nil {
@@ -46,6 +52,12 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 	t.Fatal("redistest: redis-server does not start")
 	return nil
+}
+
+// Durable are arguments of a server that keeps every write on disk before it
+// answers, so that it knows all again after Kill and Restart.
+func Durable(t testing.TB) []string {
+	return []string{"--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always"}
 }
 
 // Client returns a client of the server with opts, which may be nil; it is
@@ -66,7 +78,8 @@ func (s *Server) Kill() {
 	<-s.done
 }
 
-// Restart starts the server again, empty, on the same port. Kill it first.
+// Restart starts the server again on the same port, empty unless Durable was
+// among its arguments. Kill it first.
 func (s *Server) Restart() {
 	s.t.Helper()
 	for range 20 { // the port may take a moment to be free
@@ -117,6 +130,9 @@ func (s *Server) launch() error {
 	}
 	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no",
 		"--dir", s.t.TempDir(), "--loglevel", "warning"}, s.args...)
+	if s.conf != "" {
+		args = append([]string{s.conf, "--bind", "127.0.0.1", "--port", port}, s.args...)
+	}
 	s.cmd, s.done = exec.Command("redis-server", args...), make(chan struct{})
 	if err := s.cmd.Start(); err != nil {
 		close(s.done)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Listen calls handle, on a goroutine of its own, with each connection to the
@@ -68,10 +69,12 @@ var greeting = map[string]bool{"hello": true, "client": true, "auth": true, "sel
 type Fate int
 
 const (
-	Pass      Fate = iota
-	LoseReply      // the server runs it; then the connection ends, before the reply
-	Repeat         // the server gets it twice; the client hears of one
-	Refuse         // an error is the answer; the server hears nothing
+	Pass        Fate = iota
+	LoseReply        // the server runs it; then the connection ends, before the reply
+	Repeat           // the server gets it twice; the client hears of one
+	Refuse           // an error is the answer; the server hears nothing
+	CutReply         // the server runs it; then the connection ends, within the reply
+	LoseCommand      // the connection ends; the server hears nothing
 )
 
 // A Proxy stands between clients and a server. It counts what the clients
@@ -82,6 +85,8 @@ type Proxy struct {
 	server string
 	mu     sync.Mutex
 	fate   func(words []string) Fate
+	delay  func(words []string) time.Duration
+	rate   int
 	sent   map[string]int
 }
 
@@ -99,6 +104,42 @@ func (p *Proxy) Decide(fate func(words []string) Fate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fate = fate
+}
+
+// Delay holds each command back by so much from now on, each connection for
+// itself: what one client sent first may arrive last. nil: none.
+func (p *Proxy) Delay(delay func(words []string) time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
+}
+
+// Throttle lets at most so many bytes of replies through in a second, each
+// connection for itself. 0: all.
+func (p *Proxy) Throttle(bytesPerSecond int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = bytesPerSecond
+}
+
+// hold waits as long as Delay says.
+func (p *Proxy) hold(words []string) {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if delay != nil {
+		time.Sleep(delay(words))
+	}
+}
+
+// pace waits as long as n bytes of a reply take.
+func (p *Proxy) pace(n int) {
+	p.mu.Lock()
+	rate := p.rate
+	p.mu.Unlock()
+	if rate > 0 {
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+	}
 }
 
 // Sent returns how many commands of each name have come since it was last
@@ -129,7 +170,7 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer server.Close()
-	var lose atomic.Bool
+	var lose, cut atomic.Bool
 	go func() {
 		defer client.Close()
 		buf := make([]byte, 16<<10)
@@ -138,6 +179,11 @@ func (p *Proxy) serve(client net.Conn) {
 			if err != nil || lose.Load() {
 				return
 			}
+			if cut.Load() {
+				_, _ = client.Write(buf[:n/2])
+				return
+			}
+			p.pace(n)
 			if _, err := client.Write(buf[:n]); err != nil {
 				return
 			}
@@ -148,6 +194,7 @@ func (p *Proxy) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
+		p.hold(words)
 		switch p.decide(words) {
 		case Refuse: // in its place among the replies, unless the client pipelines
 			if _, err := io.WriteString(client, "-ERR unknown command '"+words[0]+"'\r\n"); err != nil {
@@ -156,6 +203,10 @@ func (p *Proxy) serve(client net.Conn) {
 			continue
 		case LoseReply:
 			lose.Store(true)
+		case CutReply:
+			cut.Store(true)
+		case LoseCommand:
+			return
 		case Repeat:
 			if err := p.deliver(raw); err != nil {
 				return
