@@ -30,7 +30,7 @@ var mutants = []mutant{
 	{8, "one probe too many", "state.go", "len(c.Leases) >= max(p.MaxProbes, 1)", "len(c.Leases) > max(p.MaxProbes, 1)", "TestRule08" + ofMemory},
 	{8, "one probe too many", "lua/acquire.lua", "taken >= math.max(p.max_probes, 1)", "taken > p.max_probes", "TestRule08" + ofLua},
 	{8, "a lease never lapses", "lua/circuit.lua", "if now >= till then return end", "", "TestRule08|TestProbeThatHangs" + ofLua},
-	{8, "a probe is granted from a view", "view.go", "left <= 0 {\n\t\t\treturn pm, nil, false", "left <= 0 {\n\t\t\treturn Permit{Generation: v.generation}, nil, true", "TestProbeIsNeverGranted"},
+	{8, "a probe is granted from a view", "view.go", "left <= 0 {\n\t\t\treturn nil, false", "left <= 0 {\n\t\t\tpm.Generation = v.generation\n\t\t\treturn nil, true", "TestProbeIsNeverGranted"},
 	{9, "one success too many is needed", "rules.go", "c.ProbeSuccesses >= p.ProbeSuccesses", "c.ProbeSuccesses > p.ProbeSuccesses", "TestRule09" + ofMemory},
 	{9, "counts survive the closing", "rules.go", "counts := c.counts(m, p)\n\tc.clear()", "counts := c.counts(m, p)", "TestRule09" + ofMemory},
 	{9, "counts survive the closing", "lua/report.lua", "    clear()\n", "", "TestRule09" + ofLua},
