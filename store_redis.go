@@ -41,6 +41,11 @@ type RedisConfig struct {
 	// successes says so. A rule that one process's failures meet alone opens
 	// at once. Default 150ms; negative: every rule opens at once, as it may
 	// where a single process uses the store.
+	//
+	// The calls that begin in this time are made, also to a dependency that is
+	// dead. Take more only for a fleet that is strict or does not listen, whose
+	// calls are slow (half a second and more) and few: as much as it takes to
+	// begin six calls, all processes together.
 	Settle time.Duration
 }
 
