@@ -8,7 +8,7 @@ BENCHFLAGS  ?= -bench . -benchmem
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$module && $(1)); done
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt tidy bench cover examples
+.PHONY: help test lint fmt tidy bench fleet cover examples
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ tidy: ## Check that each go.mod and go.sum is tidy
 
 bench: ## Run all benchmarks
 	$(call each,go test -run '^$$' $(BENCHFLAGS) ./...)
+
+fleet: ## Measure a fleet on a real server and write docs/fleet.md (five minutes)
+	cd bench && go run ./cmd/fleet -docs ../docs
 
 cover: ## Show the test coverage of each package
 	$(call each,go test -cover ./...)
