@@ -11,7 +11,7 @@ export GOWORK := off
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$module && $(1)); done
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint fmt tidy verify bench cover examples fuzz mutants licences apidiff
+.PHONY: help test lint fmt tidy verify bench fleet cover examples fuzz mutants licences apidiff
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ verify: ## Check that the modules in the cache are those of each go.sum
 bench: ## Measure this machine, peers included, and write docs/benchmarks.md
 	cd bench && go test -run '^$$' $(BENCHFLAGS) . | tee /dev/stderr | \
 		go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
+
+fleet: ## Measure a fleet on a real server and write docs/fleet.md (five minutes)
+	cd bench && go run ./cmd/fleet -docs ../docs
 
 cover: ## Show the test coverage of each package
 	$(call each,go test -cover ./...)

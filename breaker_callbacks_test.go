@@ -106,7 +106,7 @@ func TestAPolicyWithoutDefaultsGrantsOneProbe(t *testing.T) {
 // that the dependency is well.
 func TestASuccessInAnOutageEndsTheStreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newVirtualFleet(t, 1, fleetWays["strict"])
+		f := newVirtualFleet(t, 1, fleetWays["strict"], breaker.Policy{})
 		b := f.processes[0]
 		call := func(err error) {
 			assert.Equal(t, err, b.Execute(t.Context(), "k", func(context.Context) error { return err }))

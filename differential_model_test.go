@@ -155,9 +155,7 @@ func (s *modelProcess) Report(_ context.Context, key string, p Policy, pm Permit
 	}
 	s.id()
 	t, err := s.change(key, func(c *Circuit) *Transition { return c.Report(s.moment(r.Instance, l), p, pm, r) })
-	c := &s.side.c
-	l.saw(sight{generation: c.Generation, recorded: s.side.recorded,
-		healthy: c.State == StateClosed && c.Override == nil && c.MetAt == 0}, nil)
+	s.look()
 	return t, err
 }
 
@@ -165,7 +163,18 @@ func (s *modelProcess) speak(ctx context.Context, key string, p Policy) (*Transi
 	s.id()
 	m := s.moment(InstanceOf(ctx), &s.ledger)
 	m.heard = !s.side.recorded
-	return s.change(key, func(c *Circuit) *Transition { return c.Hear(m, p) })
+	t, err := s.change(key, func(c *Circuit) *Transition { return c.Hear(m, p) })
+	if s.side.recorded {
+		s.look()
+	}
+	return t, err
+}
+
+// look takes in the circuit as it is after an operation that brings its head.
+func (s *modelProcess) look() {
+	c := &s.side.c
+	s.ledger.saw(sight{generation: c.Generation, recorded: s.side.recorded,
+		healthy: c.State == StateClosed && c.Override == nil && c.MetAt == 0}, nil)
 }
 
 func (s *modelProcess) Snapshot(_ context.Context, key string, p Policy) (Snapshot, error) {

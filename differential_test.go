@@ -106,7 +106,7 @@ func (s *redisSide) join(process string) diffProcess {
 type redisProcess struct{ *RedisStore }
 
 func (s redisProcess) speak(ctx context.Context, key string, p Policy) (*Transition, error) {
-	return s.hear(ctx, key, &p, s.ledger(key))
+	return s.hear(ctx, key, &p, s.ledger(key), nil)
 }
 
 func (s *redisSide) lose() error {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -41,6 +40,13 @@ func large(t *testing.T) {
 	}
 }
 
+// What was observed of a fleet: openings, and what they are held against.
+type observed struct {
+	calls, opened int
+	serial        int     // openings that an observer of these very calls would have made
+	expected      float64 // and would make on average
+}
+
 // fleetWays are the ways in which processes see each other's circuits.
 var fleetWays = map[string]breaker.RedisConfig{
 	"strict": {MaxStaleness: -1},
@@ -49,7 +55,7 @@ var fleetWays = map[string]breaker.RedisConfig{
 }
 
 // newVirtualFleet must be called in a synctest bubble.
-func newVirtualFleet(t *testing.T, processes int, cfg breaker.RedisConfig) *virtualFleet {
+func newVirtualFleet(t *testing.T, processes int, cfg breaker.RedisConfig, p breaker.Policy) *virtualFleet {
 	t.Helper()
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
@@ -62,7 +68,7 @@ func newVirtualFleet(t *testing.T, processes int, cfg breaker.RedisConfig) *virt
 			Protocol: 2, DisableIdentity: true, PoolSize: 64,
 		})
 		b, err := breaker.New(breaker.NewRedisStore(client, cfg), breaker.Config{
-			Instance: fmt.Sprint("process-", i), StoreTimeout: time.Second, Observer: countOpened{opened: &f.opened},
+			Policy: p, Instance: fmt.Sprint("process-", i), StoreTimeout: time.Second, Observer: countOpened{opened: &f.opened},
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() {
@@ -110,128 +116,82 @@ func (s *serialObserver) ended(failed bool) {
 	}
 }
 
-// callAtRandom has workers of every process call flat out, each call 30 to 70ms
-// long. An opened circuit is reset at once, so that openings can be counted.
-func (f *virtualFleet) callAtRandom(workers, calls int, failing float64) *serialObserver {
+func (s *serialObserver) seen() (calls, opened int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls, s.opened
+}
+
+// A workload is what a fleet does: how often and how long it calls, and how
+// often that fails.
+type workload struct {
+	processes         int
+	workers           int           // of each process, that call flat out
+	every             time.Duration // a call each, of each process; 0: flat out
+	shortest, longest time.Duration // of a call
+	failing           float64
+	calls             int // of all together
+	seed              uint64
+}
+
+// expected is how often one observer of so many calls sees five failures in a
+// row after a success.
+func (w workload) expected(calls int) float64 {
+	return float64(calls) * (1 - w.failing) * math.Pow(w.failing, 5)
+}
+
+func (w workload) length(r *rand.Rand) time.Duration {
+	return w.shortest + time.Duration(r.Int64N(int64(w.longest-w.shortest)+1))
+}
+
+// run makes the calls. An opened circuit is reset at once, so that openings can
+// be counted. They are counted until the last call begins: then nobody is left
+// who could say that calls succeed.
+func (f *virtualFleet) run(w workload) (o observed) {
 	truth := &serialObserver{threshold: 5}
-	var left atomic.Int64
-	left.Store(int64(calls))
+	call := func(b *breaker.Breaker, length time.Duration, failed bool) {
+		err := b.Execute(context.Background(), "k", func(context.Context) error {
+			time.Sleep(length)
+			truth.ended(failed)
+			if failed {
+				return errSick
+			}
+			return nil
+		})
+		if errors.Is(err, breaker.ErrOpen) || errors.Is(err, breaker.ErrBusy) {
+			_ = b.Reset(context.Background(), "k")
+		}
+	}
 	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(w.calls))
+	another := func() bool {
+		n := left.Add(-1)
+		if n == 0 {
+			calls, serial := truth.seen()
+			o = observed{calls, int(f.opened.Load()), serial, w.expected(calls)}
+		}
+		return n >= 0
+	}
 	for i, b := range f.processes {
-		for w := range workers {
+		for n := range max(w.workers, 1) {
 			wg.Go(func() {
-				r := rand.New(rand.NewPCG(uint64(i), uint64(w)))
-				for left.Add(-1) >= 0 {
-					failed := r.Float64() < failing
-					err := b.Execute(context.Background(), "k", func(context.Context) error {
-						time.Sleep(30*time.Millisecond + time.Duration(r.Int64N(int64(40*time.Millisecond))))
-						truth.ended(failed)
-						if failed {
-							return errSick
-						}
-						return nil
-					})
-					if errors.Is(err, breaker.ErrOpen) || errors.Is(err, breaker.ErrBusy) {
-						_ = b.Reset(context.Background(), "k")
+				r := rand.New(rand.NewPCG(w.seed, uint64(i*1000+n)))
+				if w.every > 0 {
+					time.Sleep(time.Duration(r.Int64N(int64(w.every))))
+				}
+				for another() {
+					failed, length := r.Float64() < w.failing, w.length(r)
+					if w.every == 0 {
+						call(b, length, failed)
+						continue
 					}
+					wg.Go(func() { call(b, length, failed) })
+					time.Sleep(w.every)
 				}
 			})
 		}
 	}
 	wg.Wait()
-	synctest.Wait()
-	return truth
-}
-
-// A success costs no command, so the processes do not see each other's. A
-// shared count of failures alone would open over and over; what a process says
-// of its own successes keeps the fleet near what one observer of all its calls
-// would have done.
-func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
-	large(t)
-	for _, c := range []struct {
-		name    string
-		calls   int
-		failing float64
-		settle  time.Duration
-		check   func(t *testing.T, opened, expected float64)
-	}{
-		{"1 % failing", 10_000, 0.01, 0, never},
-		{"5 % failing", 10_000, 0.05, 0, never},
-		// Three times what is expected is about six standard deviations up.
-		{"20 % failing", 30_000, 0.20, 0, func(t *testing.T, opened, expected float64) {
-			assert.LessOrEqual(t, opened, 3*expected)
-		}},
-		// Without settling the same fleet opens several times as often: the
-		// bound above does tell the two apart.
-		{"20 % failing, unsettled", 20_000, 0.20, -1, func(t *testing.T, opened, expected float64) {
-			assert.Greater(t, opened, 3*expected)
-		}},
-	} {
-		for way, cfg := range fleetWays {
-			t.Run(c.name+"/"+way, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					cfg.Settle = c.settle
-					f := newVirtualFleet(t, 20, cfg)
-					truth := f.callAtRandom(10, c.calls, c.failing)
-					// Five failures in a row after a success, anywhere among the calls.
-					expected := float64(c.calls) * (1 - c.failing) * math.Pow(c.failing, 5)
-					t.Logf("%d calls: opened %d times; a serial observer %d, expected %.2f",
-						truth.calls, f.opened.Load(), truth.opened, expected)
-					c.check(t, float64(f.opened.Load()), expected)
-				})
-			})
-		}
-	}
-}
-
-func never(t *testing.T, opened, _ float64) { assert.Zero(t, opened) }
-
-// When the dependency dies, the fleet stops calling it after a few more calls.
-func TestFleetStopsCallingADependencyThatDies(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		processes int
-		every     time.Duration // between calls of one process
-		most      int64         // calls made after the death
-	}{
-		{"one process", 1, 100 * time.Millisecond, 5},
-		{"20 processes, 10 calls a second each", 20, 100 * time.Millisecond, 60},
-		{"100 processes, a call in 5s each", 100, 5 * time.Second, 8},
-	} {
-		for way, cfg := range fleetWays {
-			t.Run(c.name+"/"+way, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newVirtualFleet(t, c.processes, cfg)
-					var dead atomic.Bool
-					var after atomic.Int64
-					var wg sync.WaitGroup
-					for i, b := range f.processes {
-						wg.Go(func() {
-							r := rand.New(rand.NewPCG(uint64(i), 1))
-							time.Sleep(time.Duration(r.Int64N(int64(c.every))))
-							for range 10 {
-								_ = b.Execute(context.Background(), "k", func(context.Context) error {
-									if dead.Load() {
-										after.Add(1)
-										return errSick
-									}
-									return nil
-								})
-								time.Sleep(c.every)
-							}
-						})
-					}
-					time.Sleep(4 * c.every)
-					dead.Store(true)
-					wg.Wait()
-					synctest.Wait()
-					t.Logf("calls made after the death: %d", after.Load())
-					assert.LessOrEqual(t, after.Load(), c.most)
-					assert.GreaterOrEqual(t, after.Load(), int64(5))
-					assert.Equal(t, int64(1), f.opened.Load(), "notices of the one opening")
-				})
-			})
-		}
-	}
+	return o
 }

@@ -41,6 +41,11 @@ type RedisConfig struct {
 	// successes says so. A rule that one process's failures meet alone opens
 	// at once. Default 150ms; negative: every rule opens at once, as it may
 	// where a single process uses the store.
+	//
+	// The calls that begin in this time are made, also to a dependency that is
+	// dead. Take more only for a fleet that is strict or does not listen, whose
+	// calls are slow (half a second and more) and few: as much as it takes to
+	// begin six calls, all processes together.
 	Settle time.Duration
 }
 
@@ -329,7 +334,7 @@ func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by,
 // find them within Settle.
 func (s *RedisStore) tellLater(key string, p *Policy, l *ledger, later *background) {
 	later.after(s.tellDelay(), job{op: "tell", key: key, atClose: true, do: func(ctx context.Context) (*Transition, error) {
-		return s.hear(ctx, key, p, l)
+		return s.hear(ctx, key, p, l, later)
 	}})
 }
 
@@ -345,7 +350,7 @@ func (s *RedisStore) tellDelay() time.Duration {
 // process dies before, whoever comes next does.
 func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *background) {
 	later.after(d, job{op: "settle", key: key, do: func(ctx context.Context) (*Transition, error) {
-		return s.hear(ctx, key, p, s.ledger(key))
+		return s.hear(ctx, key, p, s.ledger(key), later)
 	}})
 }
 
@@ -353,18 +358,27 @@ func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *
 func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
 	if p := l.toSay(); p != nil {
 		later.after(0, job{op: "hear", key: key, do: func(ctx context.Context) (*Transition, error) {
-			return s.hear(ctx, key, p, l)
+			return s.hear(ctx, key, p, l, later)
 		}})
 	}
 }
 
-func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger) (*Transition, error) {
+func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger, later *background) (*Transition, error) {
+	sent, epoch := s.now(), l.epoch()
 	reply, err := s.texts(ctx, s.scripts.hear, l.keys, s.args(ctx, p, l, s.id()))
-	l.wrote()
+	if err == nil && len(reply) == 0 {
+		err = garbled("hear", reply)
+	}
+	if err != nil || reply[0] == "" {
+		l.wrote() // perhaps
+	}
 	if err != nil {
 		return nil, err
 	}
-	return s.transition(reply, key, InstanceOf(ctx)), nil
+	if h := parseHead(reply[0]); reply[0] != "" {
+		s.see(l, key, p, later, sight{generation: h.generation, recorded: true, changed: true, epoch: epoch, view: h.view(sent)})
+	}
+	return s.transition(reply[1:], key, InstanceOf(ctx)), nil
 }
 
 // History implements Historian.

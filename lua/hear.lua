@@ -1,9 +1,9 @@
 -- hear takes in what a process knows, and settles what is due. It makes no record
 -- of a circuit that has none.
 --
--- Reply: the transition made, if any.
+-- Reply: its head, empty if it has no record, then the transition made, if any.
 
 local due = advance()
 if not c.fresh and c.override == '' and c.state == 'closed' then hear() end
 save()
-return { due }
+return { c.fresh and '' or head(), due }

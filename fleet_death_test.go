@@ -1,0 +1,114 @@
+package breaker_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/breakerkit/breaker"
+)
+
+// A death is what a fleet does once its dependency has died.
+type death struct {
+	mu     sync.Mutex
+	dead   bool
+	calls  int           // made after it
+	fifth  time.Time     // failure
+	lasted time.Duration // from then to the last call
+}
+
+func (d *death) call() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.dead {
+		return nil
+	}
+	if d.calls++; d.calls == 5 {
+		d.fifth = time.Now()
+	}
+	if d.calls > 5 {
+		d.lasted = time.Since(d.fifth)
+	}
+	return errSick
+}
+
+func (d *death) comes() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead = true
+}
+
+// die has each process call at a pace of its own, and the dependency die.
+func die(t *testing.T, processes int, every time.Duration, seed uint64, cfg breaker.RedisConfig) *death {
+	d := new(death)
+	synctest.Test(t, func(t *testing.T) {
+		f := newVirtualFleet(t, processes, cfg, breaker.Policy{})
+		var wg sync.WaitGroup
+		for i, b := range f.processes {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(i), seed))
+				time.Sleep(time.Duration(r.Int64N(int64(every))))
+				for range 10 {
+					_ = b.Execute(bg, "k", func(context.Context) error { return d.call() })
+					time.Sleep(every)
+				}
+			})
+		}
+		time.Sleep(4 * every)
+		d.comes()
+		wg.Wait()
+		synctest.Wait()
+		assert.Equal(t, int64(1), f.opened.Load(), "notices of the one opening")
+	})
+	return d
+}
+
+// When the dependency dies, the fleet makes the five calls that show it, and
+// those that begin while the rule settles, or while a view of that time is good.
+// How many these are is chance, in a fleet whose processes call when they like:
+// on average as many as it makes in that time.
+func TestFleetStopsCallingADependencyThatDies(t *testing.T) {
+	large(t)
+	const settle = 150 * time.Millisecond
+	after := map[string]time.Duration{"strict": settle, "view": settle + staleness, "push": settle}
+	seeds := 2
+	if *longFleet {
+		seeds = 30
+	}
+	for _, c := range []struct {
+		name      string
+		processes int
+		every     time.Duration // between calls of one process
+		most      int           // calls made after the death, of one seed; 0: as chance has it
+	}{
+		{"one process", 1, 100 * time.Millisecond, 5},
+		{"20 processes, 10 calls a second each", 20, 100 * time.Millisecond, 60},
+		{"100 processes, a call in 5s each", 100, 5 * time.Second, 0},
+	} {
+		for way, cfg := range fleetWays {
+			t.Run(c.name+"/"+way, func(t *testing.T) {
+				var made []int
+				total := 0
+				for seed := range seeds {
+					d := die(t, c.processes, c.every, uint64(seed+1), cfg)
+					made, total = append(made, d.calls), total+d.calls
+					assert.LessOrEqual(t, d.lasted, after[way], "from the fifth failure to the last call")
+				}
+				slices.Sort(made)
+				t.Log("calls made after the death: ", made)
+				assert.GreaterOrEqual(t, made[0], 5)
+				if c.most > 0 {
+					assert.LessOrEqual(t, made[seeds-1], c.most)
+				}
+				settling := float64(c.processes) * after[way].Seconds() / c.every.Seconds()
+				assert.LessOrEqual(t, total, 5*seeds+poissonTop(settling*float64(seeds)), "of all seeds together")
+			})
+		}
+	}
+}
