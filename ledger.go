@@ -95,8 +95,12 @@ func (l *ledger) saw(s sight, p *Policy) bool {
 }
 
 // take requires l.mu. Another generation makes what was counted in the last
-// one void.
+// one void. An answer that was overtaken by one of a later generation says
+// nothing; with no operation between them, a record that was lost begins anew.
 func (l *ledger) take(s sight) bool {
+	if s.epoch != l.writes && s.generation < l.generation {
+		return false
+	}
 	if s.generation != l.generation {
 		l.generation, l.spoken, l.tallies = s.generation, 0, nil
 		l.setStreak(0)
