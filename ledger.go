@@ -12,6 +12,7 @@ type ledger struct {
 	view    atomic.Pointer[view] // nil: the next call reads; written under mu
 	failing atomic.Bool          // streak > 0; written under mu
 	keys    []string             // names of the circuit's record and history; never changed
+	stray   bool                 // nobody will find it again; never changed
 
 	mu         sync.Mutex
 	writes     uint64  // what we did or heard of that may have changed the circuit

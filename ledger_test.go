@@ -1,11 +1,48 @@
 package breaker
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
+
+// inBubble runs a test with a store of its own in virtual time.
+func inBubble(t *testing.T, cfg RedisConfig, test func(t *testing.T, s *RedisStore, b *Breaker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server := miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		defer server.Close()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", PoolSize: 1000,
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
+		defer func() { _ = client.Close() }()
+		s := NewRedisStore(client, cfg)
+		b, err := New(s, Config{})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, b.Close()) }()
+		test(t, s, b)
+	})
+}
+
+// More circuits than a process remembers leave no views that nobody finds.
+func TestCircuitsThatAreNotRememberedHaveNoView(t *testing.T) {
+	inBubble(t, RedisConfig{}, func(t *testing.T, s *RedisStore, b *Breaker) {
+		s.ledgers = newTable(2, (*ledger).idle)
+		for i := range 500 {
+			require.NoError(t, b.Execute(context.Background(), fmt.Sprint(i%10), func(context.Context) error { return nil }))
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.LessOrEqual(t, b.Views().Circuits, 2)
+	})
+}
 
 // An answer that comes late, of a generation that is over, must not void what
 // was counted since: a process's own streak opens on its very last failure.

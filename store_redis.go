@@ -120,7 +120,9 @@ func (s *RedisStore) ledger(key string) *ledger {
 	if l := s.ledgers.add(key, fresh); l != nil {
 		return l
 	}
-	return fresh()
+	l := fresh()
+	l.stray = true
+	return l
 }
 
 // id names one message or one probe, uniquely in the whole fleet.
@@ -166,7 +168,7 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 	if v := seen.view; v != nil {
 		seen.healthy = v.verdict == verdictRun
 		v.start, v.run = s.start, seen.healthy
-		if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
+		if s.views.tick == 0 || later == nil || l.stray || v.verdict == verdictProbe {
 			seen.view = nil
 		}
 	}
