@@ -62,3 +62,22 @@ func TestOvertakenAnswerDoesNotVoidOwnStreak(t *testing.T) {
 	l.saw(sight{generation: 0, healthy: true, epoch: l.epoch()}, nil)
 	assert.Zero(t, l.evidence("p", now).Generation, "the record was lost")
 }
+
+// A success on a view that is so new that no tick has been yet is no older
+// than the view.
+func TestSuccessBeforeTheFirstTickIsNotOld(t *testing.T) {
+	inBubble(t, RedisConfig{NoPush: true}, func(t *testing.T, s *RedisStore, b *Breaker) {
+		l, p := s.ledger("k"), new(Policy)
+		for range 2 {
+			now := s.now()
+			v := &view{verdict: verdictRun, run: true, read: now, start: s.start}
+			require.True(t, l.saw(sight{healthy: true, view: v, epoch: l.epoch()}, p))
+			require.True(t, s.unmoved(l, p, new(Permit)), "a call that comes before see is done")
+			s.views.keep(l, "k", &b.background)
+			e := l.evidence("p", s.now())
+			require.True(t, e.HasSucceeded)
+			assert.LessOrEqual(t, e.SinceSuccess, maxTick)
+			time.Sleep(time.Hour)
+		}
+	})
+}

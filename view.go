@@ -74,11 +74,17 @@ func (v *view) succeed(tick int64) {
 }
 
 // lastSuccess is when a call last succeeded, at the least; zero if none did.
+// The clock may have stood still until the view was there, but no call that
+// marked it ended before it was read.
 func (v *view) lastSuccess() time.Time {
-	if tick := v.succeeded.Load(); tick > 0 {
-		return v.start.Add(time.Duration(tick))
+	tick := v.succeeded.Load()
+	if tick == 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	if at := v.start.Add(time.Duration(tick)); at.After(v.read) {
+		return at
+	}
+	return v.read
 }
 
 // viewed decides on a call from the view of its circuit, and fills in its
@@ -153,6 +159,7 @@ func newViews(s *RedisStore, staleness time.Duration, listen bool) *views {
 		tick, staleness = 0, 0
 	}
 	vs := &views{store: s, staleness: staleness, tick: tick, live: make(map[*ledger]string)}
+	vs.clock.Store(1) // 0 marks nothing
 	vs.push.views, vs.push.wanted = vs, listen
 	return vs
 }
@@ -168,7 +175,7 @@ func (vs *views) keep(l *ledger, key string, later *background) {
 	}
 	vs.push.start(later)
 	if vs.on == nil {
-		vs.clock.Store(vs.store.sinceStart(now))
+		vs.clock.Store(max(vs.store.sinceStart(now), 1))
 		vs.arm(later)
 	}
 }
