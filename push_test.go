@@ -247,3 +247,36 @@ func TestAnnouncementFindsItsCircuit(t *testing.T) {
 		})
 	}
 }
+
+// setsClock returns what sets the clock of NewRedisStoreAt.
+func setsClock(t *testing.T, m miniRedis) func(at time.Time) {
+	c := m.client(t)
+	return func(at time.Time) {
+		m.Del("clock")
+		require.NoError(t, c.RPush(bg, "clock", at.Unix(), 0).Err())
+	}
+}
+
+func TestMetRuleIsToldThoughTheServersClockWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMiniRedis(t)
+		w, set := watch(m), setsClock(t, m)
+		var fleet []*breaker.Breaker
+		for range 2 {
+			store := breaker.NewRedisStoreAt(m.client(t), breaker.RedisConfig{Settle: time.Second}, "clock")
+			fleet = append(fleet, newBreaker(t, store, under(breaker.Policy{ConsecutiveFailures: 2})))
+		}
+		for _, at := range []time.Time{time.Now().Add(time.Hour), time.Now()} {
+			set(at)
+			w.announced()
+			for _, b := range fleet {
+				executeN(t, b, "k", 1, errDown)
+			}
+			assert.Equal(t, 1, w.announced())
+			for _, b := range fleet {
+				executeN(t, b, "k", 1, nil)
+			}
+			time.Sleep(2 * time.Second) // so that these successes are before the next failures
+		}
+	})
+}
