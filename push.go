@@ -104,11 +104,15 @@ func (p *push) hearAll(ctx context.Context, later *background) (heard, over bool
 	sub := s.client.Subscribe(ctx, s.prefix+"changes")
 	defer func() { _ = sub.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // reading does not heed ctx
+	// A client whose connection fails dials again before it says so, and views
+	// would count on what nobody hears: with a context that is done it can't.
+	done, cancel := context.WithCancel(ctx)
+	cancel()
 	asked := false
 	for {
-		message, err := sub.ReceiveTimeout(ctx, pushPing)
+		message, err := sub.ReceiveTimeout(done, pushPing)
 		if err != nil {
-			if over = p.over(ctx); over || asked || !isTimeout(err) || sub.Ping(ctx) != nil {
+			if over = p.over(ctx); over || asked || !isTimeout(err) || sub.Ping(done) != nil {
 				return heard, over
 			}
 			asked = true
@@ -119,7 +123,7 @@ func (p *push) hearAll(ctx context.Context, later *background) (heard, over bool
 		case *redis.Subscription: // of a client that connected again by itself, too
 			p.since.CompareAndSwap(since, 0)
 			since = max(s.sinceStart(s.now()), 1) // in a bubble no time may have passed
-			if asked = true; sub.Ping(ctx) != nil {
+			if asked = true; sub.Ping(done) != nil {
 				return heard, false
 			}
 		case *redis.Pong: // it is heard, and answers: from the subscription on nothing was missed

@@ -26,6 +26,7 @@ type listening struct {
 	w        *wire
 	a, b     *breaker.Breaker
 	degraded *degradations
+	hang     atomic.Bool // b's dials last until they are given up
 
 	mu    sync.Mutex
 	conns []*watchedConn // of the process that listens
@@ -76,7 +77,14 @@ func inListening(t *testing.T, test func(t *testing.T, l *listening)) {
 		l.a = newBreaker(t, m.store(t), cfg)
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:6379", PoolSize: 1000,
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if l.hang.Load() {
+					select {
+					case <-ctx.Done():
+					case <-time.After(5 * time.Second):
+					}
+					return nil, errDown
+				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				conn, err := m.Dial()
@@ -278,5 +286,16 @@ func TestMetRuleIsToldThoughTheServersClockWentBack(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second) // so that these successes are before the next failures
 		}
+	})
+}
+
+func TestLostConnectionIsNoticedThoughNoOtherCanBeHad(t *testing.T) {
+	inListening(t, func(t *testing.T, l *listening) {
+		l.calls(t, 3*time.Second)
+		require.LessOrEqual(t, l.notices(t), atOnce, "it listens")
+		l.calls(t, 3*time.Second)
+		l.hang.Store(true)
+		l.cut()
+		assert.LessOrEqual(t, l.notices(t), behind)
 	})
 }
