@@ -299,3 +299,36 @@ func TestLostConnectionIsNoticedThoughNoOtherCanBeHad(t *testing.T) {
 		assert.LessOrEqual(t, l.notices(t), behind)
 	})
 }
+
+// What is announced on one server of a Ring is not heard on another, so that
+// nobody may count on it.
+func TestRingDoesNotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := map[string]miniRedis{"a": newMiniRedis(t), "b": newMiniRedis(t)}
+		for _, m := range servers {
+			watch(m)
+		}
+		process := func() *breaker.Breaker {
+			ring := redis.NewRing(&redis.RingOptions{
+				Addrs: map[string]string{"a": "a:1", "b": "b:1"}, PoolSize: 100,
+				Dialer: func(_ context.Context, _, addr string) (net.Conn, error) { return servers[addr[:1]].Dial() },
+			})
+			t.Cleanup(func() { _ = ring.Close() })
+			return newBreaker(t, breaker.NewRedisStore(ring, breaker.RedisConfig{}), under(breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}))
+		}
+		a, b := process(), process()
+		for i := range 4 {
+			key := fmt.Sprint("k", i)
+			for range 2000 {
+				require.NoError(t, execute(b, key, nil))
+				time.Sleep(time.Millisecond)
+			}
+			trip(t, a, key, 1)
+			began := time.Now()
+			for execute(b, key, nil) == nil {
+				require.LessOrEqual(t, time.Since(began), behind, key)
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+}

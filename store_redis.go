@@ -106,7 +106,8 @@ func NewRedisStore(client redis.UniversalClient, cfg RedisConfig) *RedisStore {
 		jitter:  rand.Float64,
 		names:   make(map[string]uint64),
 	}
-	s.views = newViews(s, cfg.MaxStaleness, !cfg.NoPush)
+	_, ring := client.(*redis.Ring) // it listens to one of its servers, and each announces for itself
+	s.views = newViews(s, cfg.MaxStaleness, !cfg.NoPush && !ring)
 	return s
 }
 
