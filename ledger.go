@@ -142,8 +142,9 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	case h.closed:
 		s.view = h.view(sent)
 		s.view.start, s.view.run = start, true
-	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
-		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left, leases: old.leases,
+	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases &&
+		sent.Sub(old.decided) < verdictMost:
+		s.view = &view{verdict: old.verdict, decided: old.decided, generation: old.generation, until: old.until, left: old.left, leases: old.leases,
 			refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent, start: start}
 	}
 	return l.take(s)

@@ -192,7 +192,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	left := durationOf(parseInt(reply[2]))
 	v := &view{
 		verdict: verdict(reply[0]), generation: parseUint(reply[1]), streak: parseUint(reply[4]),
-		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent,
+		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent, decided: sent,
 	}
 	if v.verdict == verdictBusy {
 		v.refusals.state = StateHalfOpen

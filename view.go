@@ -30,6 +30,7 @@ type view struct {
 	leases     string        // those that take every slot of a half-open circuit
 	refusals   refusals
 	read       time.Time // when the read was sent
+	decided    time.Time // when the server was asked for a verdict other than run
 	start      time.Time // what the coarse clock counts from
 
 	// Marks are rarely written, and only read else, so that calls on many
@@ -130,6 +131,10 @@ const (
 	maxTick   = 20 * time.Millisecond
 	minTick   = time.Millisecond // with a MaxStaleness that asks for less, there are no views
 	viewBatch = 500              // reads in one pipeline
+
+	// verdictMost is for how long a verdict is kept on what a read shows alone:
+	// until is on our clock, which may not go as the server's does.
+	verdictMost = 10 * time.Second
 )
 
 // views keeps the views of a store fresh while they are used, and drops them
