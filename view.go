@@ -217,6 +217,16 @@ func (vs *views) drop() {
 	vs.on, vs.emptied = nil, vs.store.now()
 }
 
+// forget has the next call on each circuit ask the server.
+func (vs *views) forget() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for l := range vs.live {
+		l.wrote() // not a read under way either
+	}
+	clear(vs.live)
+}
+
 // turn is one tick.
 func (vs *views) turn(closing bool) {
 	vs.mu.Lock()
