@@ -127,6 +127,9 @@ func (p *push) hearAll(ctx context.Context, later *background) (heard, over bool
 				return heard, false
 			}
 		case *redis.Pong: // it is heard, and answers: from the subscription on nothing was missed
+			if m.Payload != "" && m.Payload != "PONG" {
+				return heard, false // the pieces of a message that a timeout cut in two
+			}
 			if p.since.Swap(since) != since {
 				p.views.look()
 			}
