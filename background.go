@@ -95,8 +95,9 @@ func (b *background) take(id uint64) bool {
 }
 
 // close ends all timers, does what must not be lost and returns when nothing
-// is running any more.
-func (b *background) close() {
+// is running any more; false, when that is not so within limit: a client that
+// is connecting to a server that is frozen heeds nobody.
+func (b *background) close(limit time.Duration) bool {
 	b.mu.Lock()
 	b.closed = true
 	if b.end != nil {
@@ -116,5 +117,15 @@ func (b *background) close() {
 			b.run(d.job)
 		}
 	}
-	b.work.Wait()
+	idle := make(chan struct{})
+	go func() {
+		b.work.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return true
+	case <-time.After(limit):
+		return false
+	}
 }

@@ -380,3 +380,28 @@ func TestNobodyIsToldOfTransitionsOfFailLocal(t *testing.T) {
 		assert.Equal(t, 1, h.rejections)
 	})
 }
+
+// A success that the server does not hear of ends a streak of this process all
+// the same, whoever decided on the call.
+func TestSuccessWithoutTheStoreEndsOwnStreak(t *testing.T) {
+	for name, cfg := range everyOutagePolicy() {
+		if cfg.OnStoreError == breaker.FailClosed {
+			continue // no call runs
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMiniRedis(t)
+				b := newBreaker(t, m.store(t), cfg)
+				executeN(t, b, "k", 4, errDown)
+				m.SetError("ERR broken")
+				executeN(t, b, "k", 2, nil)
+				m.SetError("")
+				time.Sleep(10 * time.Second)
+				executeN(t, b, "k", 1, errDown)
+				s := snapshotOf(t, b, "k")
+				assert.Equal(t, breaker.StateClosed, s.State)
+				assert.Equal(t, 1, s.ConsecutiveFailures)
+			})
+		})
+	}
+}

@@ -414,6 +414,9 @@ func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err
 	}
 	switch {
 	case c.local != nil:
+		if c.b.redis != nil && v.Outcome == Success {
+			c.b.redis.succeeded(c.key) // it ends a streak of ours for the shared circuit, too
+		}
 		c.local.report(c.key, c.policy, c.permit, r)
 	case c.b.memory != nil:
 		c.reportTo(c.b.memory, r)

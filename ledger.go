@@ -12,6 +12,7 @@ type ledger struct {
 	view    atomic.Pointer[view] // nil: the next call reads; written under mu
 	failing atomic.Bool          // streak > 0; written under mu
 	keys    []string             // names of the circuit's record and history; never changed
+	stray   bool                 // nobody will find it again; never changed
 
 	mu         sync.Mutex
 	writes     uint64  // what we did or heard of that may have changed the circuit
@@ -95,8 +96,12 @@ func (l *ledger) saw(s sight, p *Policy) bool {
 }
 
 // take requires l.mu. Another generation makes what was counted in the last
-// one void.
+// one void. An answer that was overtaken by one of a later generation says
+// nothing; with no operation between them, a record that was lost begins anew.
 func (l *ledger) take(s sight) bool {
+	if s.epoch != l.writes && s.generation < l.generation {
+		return false
+	}
 	if s.generation != l.generation {
 		l.generation, l.spoken, l.tallies = s.generation, 0, nil
 		l.setStreak(0)
@@ -137,9 +142,10 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	case h.closed:
 		s.view = h.view(sent)
 		s.view.run = true
-	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases:
-		s.view = &view{verdict: old.verdict, generation: old.generation, until: old.until, left: old.left, leases: old.leases,
-			refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent}
+	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases &&
+		sent.Sub(old.decided) < verdictMost:
+		s.view = &view{verdict: old.verdict, decided: old.decided, generation: old.generation, until: old.until, left: old.left,
+			leases: old.leases, refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent}
 	}
 	if s.view != nil {
 		s.view.start, s.view.looked = start, sent

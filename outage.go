@@ -217,11 +217,11 @@ func (s *step) runInline(ctx context.Context, judge func(error)) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	err := s.guarded(bounded)
-	if err != nil && bounded.Err() != nil {
+	err := errNotReturned // if the client ends the goroutine
+	defer func() { judge(err) }()
+	if err = s.guarded(bounded); err != nil && bounded.Err() != nil {
 		err = fmt.Errorf("%w: %v", errTooSlow, err)
 	}
-	judge(err)
 	if err != nil {
 		return &StoreError{s.op, s.key, err}
 	}

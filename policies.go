@@ -24,6 +24,9 @@ func (b *Breaker) SetPolicies(standard Policy, exact map[string]Policy, policyFo
 		return err
 	}
 	b.policies.Store(ps)
+	if b.redis != nil {
+		b.redis.views.forget() // verdicts of the last ones
+	}
 	return nil
 }
 

@@ -272,3 +272,20 @@ func TestAHealthyCallAllocatesNothing(t *testing.T) {
 	require.NoError(t, b.SetPolicies(breaker.Policy{WindowFailures: 3}, map[string]breaker.Policy{"exact": {}}, policyFor))
 	measure()
 }
+
+// A view is a verdict under the policy it was asked for.
+func TestNewPolicyHoldsForACircuitInView(t *testing.T) {
+	eachView(t, func(t *testing.T, w *wire, join join) {
+		p := breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Second, ProbeLease: time.Hour}
+		b := join(under(p))
+		trip(t, b, "k", 1)
+		time.Sleep(time.Second)
+		probe, err := b.Allow(bg, "k")
+		require.NoError(t, err)
+		requireRejected(t, execute(b, "k", nil), breaker.ErrBusy)
+		p.MaxProbes = 2
+		require.NoError(t, b.SetPolicies(p, nil, nil))
+		assert.NoError(t, execute(b, "k", nil), "the second slot is free")
+		probe.Done(nil)
+	})
+}

@@ -15,9 +15,11 @@ import (
 // of who probes; and, at most twice a second for a circuit, that a rule was met
 // which several processes' failures met together.
 //
-// It is an aid and nothing depends on it. A server that refuses to publish or
-// to subscribe, and a connection that drops or goes silent, leave every view
-// MaxStaleness old at the most, as if there were no push.
+// It is an aid and nothing depends on it. A server that refuses to subscribe,
+// and a connection that drops, leave every view MaxStaleness old at the most, as
+// if there were no push; one that goes silent does within a second. What was
+// lost in another way, by a server that is cut off and answers or by a user who
+// may not publish, is found by the slow reads.
 type push struct {
 	views *views
 
@@ -35,7 +37,8 @@ const (
 	pushRestMax = time.Minute
 	pushIdle    = 10 * time.Second // out of use, before a view is dropped; without a view, before the listener ends
 	pushPollMin = 10 * time.Second // between two reads of a circuit that nothing was heard of
-	pushPollers = 5                // such reads a second, at the most
+	pushPollMax = 30 * time.Minute
+	pushPollers = 5 // such reads a second, at the most, of up to 9,000 circuits
 
 	// pushRestless is for how long a circuit that was announced is read as if
 	// there were no push: what happens to it next may not be announced.
@@ -52,7 +55,7 @@ func (p *push) covers(l *ledger, v *view, now time.Time) bool {
 // poll is how old a covered view may get with n views in all: the slow reads
 // behind the announcements, should one have been lost unseen.
 func (p *push) poll(n int) time.Duration {
-	return max(pushPollMin, time.Duration(n)*time.Second/pushPollers)
+	return min(max(pushPollMin, time.Duration(n)*time.Second/pushPollers), pushPollMax)
 }
 
 // start sees to it that somebody listens. It requires views.mu.
@@ -104,11 +107,15 @@ func (p *push) hearAll(ctx context.Context, later *background) (heard, over bool
 	sub := s.client.Subscribe(ctx, s.prefix+"changes")
 	defer func() { _ = sub.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // reading does not heed ctx
+	// A client whose connection fails dials again before it says so, and views
+	// would count on what nobody hears: with a context that is done it can't.
+	done, cancel := context.WithCancel(ctx)
+	cancel()
 	asked := false
 	for {
-		message, err := sub.ReceiveTimeout(ctx, pushPing)
+		message, err := sub.ReceiveTimeout(done, pushPing)
 		if err != nil {
-			if over = p.over(ctx); over || asked || !isTimeout(err) || sub.Ping(ctx) != nil {
+			if over = p.over(ctx); over || asked || !isTimeout(err) || sub.Ping(done) != nil {
 				return heard, over
 			}
 			asked = true
@@ -119,10 +126,13 @@ func (p *push) hearAll(ctx context.Context, later *background) (heard, over bool
 		case *redis.Subscription: // of a client that connected again by itself, too
 			p.since.CompareAndSwap(since, 0)
 			since = max(s.sinceStart(s.now()), 1) // in a bubble no time may have passed
-			if asked = true; sub.Ping(ctx) != nil {
+			if asked = true; sub.Ping(done) != nil {
 				return heard, false
 			}
 		case *redis.Pong: // it is heard, and answers: from the subscription on nothing was missed
+			if m.Payload != "" && m.Payload != "PONG" {
+				return heard, false // the pieces of a message that a timeout cut in two
+			}
 			if p.since.Swap(since) != since {
 				p.views.look()
 			}
@@ -148,7 +158,6 @@ func (p *push) take(text string, later *background) {
 	if l.announced(s.now().Add(pushRestless)); what == "met" {
 		s.speakUp(key, l, later)
 	}
-	p.views.look()
 }
 
 func isTimeout(err error) bool {

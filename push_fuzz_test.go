@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +28,6 @@ func FuzzAnnouncement(f *testing.F) {
 			l.view.Store(&view{verdict: verdictRun})
 			l.succeeded = time.Now()
 		}
-		s.views.next = time.Now().Add(time.Hour)
 		s.views.push.take(text, nil)
 
 		var dropped []string
@@ -49,11 +47,6 @@ func FuzzAnnouncement(f *testing.F) {
 					require.Equal(t, []string{key}, dropped)
 				}
 			}
-		}
-		if len(dropped) == 0 {
-			require.True(t, s.views.next.After(time.Now()), "there is nothing to look at")
-		} else {
-			require.True(t, slices.Contains(keys, dropped[0]))
 		}
 	})
 }

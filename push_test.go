@@ -26,6 +26,7 @@ type listening struct {
 	w        *wire
 	a, b     *breaker.Breaker
 	degraded *degradations
+	hang     atomic.Bool // b's dials last until they are given up
 
 	mu    sync.Mutex
 	conns []*watchedConn // of the process that listens
@@ -76,7 +77,14 @@ func inListening(t *testing.T, test func(t *testing.T, l *listening)) {
 		l.a = newBreaker(t, m.store(t), cfg)
 		client := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:6379", PoolSize: 1000,
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
+			Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if l.hang.Load() {
+					select {
+					case <-ctx.Done():
+					case <-time.After(5 * time.Second):
+					}
+					return nil, errDown
+				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				conn, err := m.Dial()
@@ -246,4 +254,81 @@ func TestAnnouncementFindsItsCircuit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// setsClock returns what sets the clock of NewRedisStoreAt.
+func setsClock(t *testing.T, m miniRedis) func(at time.Time) {
+	c := m.client(t)
+	return func(at time.Time) {
+		m.Del("clock")
+		require.NoError(t, c.RPush(bg, "clock", at.Unix(), 0).Err())
+	}
+}
+
+func TestMetRuleIsToldThoughTheServersClockWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMiniRedis(t)
+		w, set := watch(m), setsClock(t, m)
+		var fleet []*breaker.Breaker
+		for range 2 {
+			store := breaker.NewRedisStoreAt(m.client(t), breaker.RedisConfig{Settle: time.Second}, "clock")
+			fleet = append(fleet, newBreaker(t, store, under(breaker.Policy{ConsecutiveFailures: 2})))
+		}
+		for _, at := range []time.Time{time.Now().Add(time.Hour), time.Now()} {
+			set(at)
+			w.announced()
+			for _, b := range fleet {
+				executeN(t, b, "k", 1, errDown)
+			}
+			assert.Equal(t, 1, w.announced())
+			for _, b := range fleet {
+				executeN(t, b, "k", 1, nil)
+			}
+			time.Sleep(2 * time.Second) // so that these successes are before the next failures
+		}
+	})
+}
+
+func TestLostConnectionIsNoticedThoughNoOtherCanBeHad(t *testing.T) {
+	inListening(t, func(t *testing.T, l *listening) {
+		l.calls(t, 3*time.Second)
+		require.LessOrEqual(t, l.notices(t), atOnce, "it listens")
+		l.calls(t, 3*time.Second)
+		l.hang.Store(true)
+		l.cut()
+		assert.LessOrEqual(t, l.notices(t), behind)
+	})
+}
+
+// What is announced on one server of a Ring is not heard on another, so that
+// nobody may count on it.
+func TestRingDoesNotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := map[string]miniRedis{"a": newMiniRedis(t), "b": newMiniRedis(t)}
+		for _, m := range servers {
+			watch(m)
+		}
+		process := func() *breaker.Breaker {
+			ring := redis.NewRing(&redis.RingOptions{
+				Addrs: map[string]string{"a": "a:1", "b": "b:1"}, PoolSize: 100,
+				Dialer: func(_ context.Context, _, addr string) (net.Conn, error) { return servers[addr[:1]].Dial() },
+			})
+			t.Cleanup(func() { _ = ring.Close() })
+			return newBreaker(t, breaker.NewRedisStore(ring, breaker.RedisConfig{}), under(breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}))
+		}
+		a, b := process(), process()
+		for i := range 4 {
+			key := fmt.Sprint("k", i)
+			for range 2000 {
+				require.NoError(t, execute(b, key, nil))
+				time.Sleep(time.Millisecond)
+			}
+			trip(t, a, key, 1)
+			began := time.Now()
+			for execute(b, key, nil) == nil {
+				require.LessOrEqual(t, time.Since(began), behind, key)
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
 }

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
@@ -301,4 +303,36 @@ func TestKeysOfABrokenServerEndInAnError(t *testing.T) {
 			assert.ErrorIs(t, err, breaker.ErrStore)
 		}
 	})
+}
+
+// A server that accepts a connection to listen on and says nothing does not
+// hold up Close for as long as its client is ready to wait.
+func TestCloseDoesNotWaitForAFrozenHandshake(t *testing.T) {
+	large(t)
+	server := miniredis.RunT(t)
+	var dials atomic.Int64
+	listens := make(chan struct{})
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), ReadTimeout: 10 * time.Second,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if dials.Add(1) == 1 {
+				return net.Dial("tcp", server.Addr())
+			}
+			ours, theirs := net.Pipe()
+			go func() {
+				_, _ = theirs.Read(make([]byte, 1))
+				close(listens)
+				_, _ = io.Copy(io.Discard, theirs)
+			}()
+			return ours, nil
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	b, err := breaker.New(breaker.NewRedisStore(client, breaker.RedisConfig{}), breaker.Config{})
+	require.NoError(t, err)
+	require.NoError(t, execute(b, "k", nil))
+	<-listens
+	began := time.Now()
+	assert.Error(t, b.Close())
+	assert.Less(t, time.Since(began), 9*time.Second)
 }

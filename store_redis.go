@@ -31,9 +31,10 @@ type RedisConfig struct {
 
 	// NoPush keeps the store from listening to what other processes announce.
 	// Else it holds one connection, where the server lets it subscribe, on which
-	// it hears at once what others do to a circuit; one that nothing is heard of
-	// is then read only now and then, see docs/failure-modes.md. A strict store
-	// does not listen.
+	// it hears at once what others do to a circuit. One that nothing is heard of
+	// is then read every 10s, more seldom where there are more than 50 of them,
+	// and every 30 minutes at the least: see docs/adr/0006. A strict store does
+	// not listen, nor does one over a redis.Ring.
 	NoPush bool
 
 	// Settle is how long a rule that several processes' reports met together
@@ -58,6 +59,10 @@ type RedisConfig struct {
 // decision is one script, on the server's clock. No command of it is sent twice
 // by the client, whatever its retry setting, except for reads. Used directly
 // and not through a Breaker, the store is strict.
+//
+// A process remembers 100,000 circuits. Calls on further keys are decided by the
+// server as ever, but cost a command each, and their successes are not counted
+// as evidence.
 //
 // The client stays the caller's, to configure and to close. The time that a
 // step may take is bounded by Config.StoreTimeout, not by the client.
@@ -111,7 +116,8 @@ func NewRedisStore(client redis.UniversalClient, cfg RedisConfig) *RedisStore {
 		jitter:  rand.Float64,
 		names:   make(map[string]uint64),
 	}
-	s.views = newViews(s, cfg.MaxStaleness, !cfg.NoPush)
+	_, ring := client.(*redis.Ring) // it listens to one of its servers, and each announces for itself
+	s.views = newViews(s, cfg.MaxStaleness, !cfg.NoPush && !ring)
 	return s
 }
 
@@ -125,7 +131,9 @@ func (s *RedisStore) ledger(key string) *ledger {
 	if l := s.ledgers.add(key, fresh); l != nil {
 		return l
 	}
-	return fresh()
+	l := fresh()
+	l.stray = true
+	return l
 }
 
 // id names one message or one probe, uniquely in the whole fleet.
@@ -171,7 +179,7 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 	if v := seen.view; v != nil {
 		seen.healthy = v.verdict == verdictRun
 		v.start, v.run, v.looked = s.start, seen.healthy, v.read
-		if s.views.tick == 0 || later == nil || v.verdict == verdictProbe {
+		if s.views.tick == 0 || later == nil || l.stray || v.verdict == verdictProbe {
 			seen.view = nil
 		}
 	}
@@ -194,7 +202,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	left := durationOf(parseInt(reply[2]))
 	v := &view{
 		verdict: verdict(reply[0]), generation: parseUint(reply[1]), streak: parseUint(reply[4]),
-		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent,
+		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent, decided: sent,
 	}
 	if v.verdict == verdictBusy {
 		v.refusals.state = StateHalfOpen

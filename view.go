@@ -30,6 +30,7 @@ type view struct {
 	leases     string        // those that take every slot of a half-open circuit
 	refusals   refusals
 	read       time.Time // when the read was sent
+	decided    time.Time // when the server was asked for a verdict other than run
 	start      time.Time // what the coarse clock counts from
 
 	// Marks are rarely written, and only read else, so that calls on many
@@ -76,11 +77,17 @@ func (v *view) succeed(tick int64) {
 }
 
 // lastSuccess is when a call last succeeded, at the least; zero if none did.
+// The clock may have stood still until the view was there, but no call that
+// marked it ended before it was read.
 func (v *view) lastSuccess() time.Time {
-	if tick := v.succeeded.Load(); tick > 0 {
-		return v.start.Add(time.Duration(tick))
+	tick := v.succeeded.Load()
+	if tick == 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	if at := v.start.Add(time.Duration(tick)); at.After(v.read) {
+		return at
+	}
+	return v.read
 }
 
 // viewed decides on a call from the view of its circuit, and fills in its
@@ -126,6 +133,10 @@ const (
 	maxTick   = 20 * time.Millisecond
 	minTick   = time.Millisecond // with a MaxStaleness that asks for less, there are no views
 	viewBatch = 500              // reads in one pipeline
+
+	// verdictMost is for how long a verdict is kept on what a read shows alone:
+	// until is on our clock, which may not go as the server's does.
+	verdictMost = 10 * time.Second
 )
 
 // views keeps the views of a store fresh while they are used, and drops them
@@ -143,10 +154,23 @@ type views struct {
 	push push
 
 	mu      sync.Mutex
-	live    map[*ledger]string // circuits with a view, and their keys
-	emptied time.Time          // since when there are none
-	next    time.Time          // before then, none has to be looked at
-	on      *background        // where the next tick is due; nil: none is
+	near    shelf       // views that are to be looked at within MaxStaleness
+	far     shelf       // the others, whose changes would be heard of
+	emptied time.Time   // since when there are none
+	on      *background // where the next tick is due; nil: none is
+}
+
+// A shelf holds circuits with a view, and their keys.
+type shelf struct {
+	views map[*ledger]string
+	next  time.Time // before then, none has to be looked at
+}
+
+func (s *shelf) put(l *ledger, key string, again time.Time) {
+	s.views[l] = key
+	if again.Before(s.next) {
+		s.next = again
+	}
 }
 
 func newViews(s *RedisStore, staleness time.Duration, listen bool) *views {
@@ -154,7 +178,9 @@ func newViews(s *RedisStore, staleness time.Duration, listen bool) *views {
 	if tick < minTick {
 		tick, staleness = 0, 0
 	}
-	vs := &views{store: s, staleness: staleness, tick: tick, live: make(map[*ledger]string)}
+	vs := &views{store: s, staleness: staleness, tick: tick}
+	vs.near.views, vs.far.views = make(map[*ledger]string), make(map[*ledger]string)
+	vs.clock.Store(1) // 0 marks nothing
 	vs.push.views, vs.push.wanted = vs, listen
 	return vs
 }
@@ -163,14 +189,12 @@ func newViews(s *RedisStore, staleness time.Duration, listen bool) *views {
 func (vs *views) keep(l *ledger, key string, later *background) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	vs.live[l] = key
 	now := vs.store.now()
-	if due := now.Add(vs.refreshAge() - vs.tick); due.Before(vs.next) {
-		vs.next = due
-	}
+	delete(vs.far.views, l)
+	vs.near.put(l, key, now.Add(vs.refreshAge()-vs.tick))
 	vs.push.start(later)
 	if vs.on == nil {
-		vs.clock.Store(vs.store.sinceStart(now))
+		vs.clock.Store(max(vs.store.sinceStart(now), 1))
 		vs.arm(later)
 	}
 }
@@ -180,14 +204,17 @@ func (vs *views) refreshAge() time.Duration { return vs.staleness * 3 / 5 }
 
 // idle reports whether there has been no view for a while.
 func (vs *views) idle(while time.Duration) bool {
-	return len(vs.live) == 0 && vs.store.now().Sub(vs.emptied) > while
+	return vs.count() == 0 && vs.store.now().Sub(vs.emptied) > while
 }
+
+// count requires vs.mu.
+func (vs *views) count() int { return len(vs.near.views) + len(vs.far.views) }
 
 // look sees to it that the next tick looks at every view.
 func (vs *views) look() {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	vs.next = time.Time{}
+	vs.near.next, vs.far.next = time.Time{}, time.Time{}
 }
 
 // arm requires vs.mu. Where no tick can be had there are no views.
@@ -200,11 +227,25 @@ func (vs *views) arm(later *background) {
 
 // drop drops every view. It requires vs.mu.
 func (vs *views) drop() {
-	for l := range vs.live {
-		l.drop(nil)
+	for _, s := range []shelf{vs.near, vs.far} {
+		for l := range s.views {
+			l.drop(nil)
+		}
+		clear(s.views)
 	}
-	clear(vs.live)
 	vs.on, vs.emptied = nil, vs.store.now()
+}
+
+// forget has the next call on each circuit ask the server.
+func (vs *views) forget() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for _, s := range []shelf{vs.near, vs.far} {
+		for l := range s.views {
+			l.wrote() // not a read under way either
+		}
+		clear(s.views)
+	}
 }
 
 // turn is one tick.
@@ -217,8 +258,8 @@ func (vs *views) turn(closing bool) {
 	}
 	later, now := vs.on, vs.store.now()
 	vs.clock.Store(vs.store.sinceStart(now))
-	due := vs.sweep(now)
-	if len(vs.live) > 0 {
+	due := append(vs.sweep(&vs.near, now), vs.sweep(&vs.far, now)...)
+	if vs.count() > 0 {
 		vs.arm(later)
 	} else {
 		vs.drop()
@@ -239,48 +280,62 @@ type dueView struct {
 	key    string
 }
 
-// sweep drops the views that are too old or out of use, and returns those to
-// be read again. It requires vs.mu.
-func (vs *views) sweep(now time.Time) (due []dueView) {
-	if now.Before(vs.next) {
+// sweep drops the views of a shelf that are too old or out of use, puts each of
+// the others where it belongs, and returns those to be read again. However many
+// there are, all of them are looked at once a second at the most: a walk
+// through a hundred thousand must not be what ticks wait for. It requires vs.mu.
+func (vs *views) sweep(from *shelf, now time.Time) (due []dueView) {
+	if now.Before(from.next) {
 		return nil
 	}
-	vs.next = now.Add(time.Hour)
-	for l, key := range vs.live {
+	if from.next = now.Add(time.Hour); from == &vs.far {
+		defer func() {
+			if soonest := now.Add(time.Second); from.next.Before(soonest) {
+				from.next = soonest
+			}
+		}()
+	}
+	for l, key := range from.views {
 		v := l.view.Load()
 		if v == nil {
-			delete(vs.live, l)
+			delete(from.views, l)
 			continue
 		}
-		good, stale, again := vs.judge(l, v, now)
+		covered := vs.push.covers(l, v, now)
+		good, stale, again := vs.judge(v, now, covered)
 		if !good {
 			l.drop(v)
-			delete(vs.live, l)
+			delete(from.views, l)
 			continue
 		}
 		if stale && !v.refreshing {
 			v.refreshing = true // once; if that fails, it is dropped in its time
 			due = append(due, dueView{l, key})
 		}
-		if again.Before(vs.next) {
-			vs.next = again
+		to := &vs.near
+		if covered {
+			to = &vs.far
 		}
+		if to != from {
+			delete(from.views, l)
+		}
+		to.put(l, key, again)
 	}
 	return due
 }
 
 // judge says of a view whether it is still good, whether it is to be read
 // again, and when to look at it again.
-func (vs *views) judge(l *ledger, v *view, now time.Time) (good, stale bool, again time.Time) {
+func (vs *views) judge(v *view, now time.Time, covered bool) (good, stale bool, again time.Time) {
 	age := now.Sub(v.read)
-	if vs.push.covers(l, v, now) {
+	if covered {
 		if now.Sub(v.looked) >= pushIdle {
 			if !v.used.Swap(false) {
 				return false, false, again
 			}
 			v.looked = now
 		}
-		every := vs.push.poll(len(vs.live))
+		every := vs.push.poll(vs.count())
 		return age < every+vs.staleness, age >= every, v.looked.Add(min(pushIdle, every-v.looked.Sub(v.read)))
 	}
 	limit := vs.staleness - vs.tick
@@ -326,7 +381,7 @@ func (vs *views) refresh(ctx context.Context, due []dueView, later *background) 
 // ViewStats are numbers about the views of one process, for metrics.
 type ViewStats struct {
 	Circuits  int           // that calls can act on without a command
-	Staleness time.Duration // how long ago the oldest of them was read; where changes are heard of, that is no lack of truth
+	Staleness time.Duration // how long ago the oldest of them was read; where changes are heard of, nothing was announced since
 	Listening bool          // changes by other processes are heard of
 }
 
@@ -344,10 +399,12 @@ func (vs *views) stats() ViewStats {
 	defer vs.mu.Unlock()
 	now := vs.store.now()
 	s := ViewStats{Listening: vs.push.since.Load() != 0}
-	for l := range vs.live {
-		if v := l.view.Load(); v != nil {
-			s.Circuits++
-			s.Staleness = max(s.Staleness, now.Sub(v.read))
+	for _, from := range []shelf{vs.near, vs.far} {
+		for l := range from.views {
+			if v := l.view.Load(); v != nil {
+				s.Circuits++
+				s.Staleness = max(s.Staleness, now.Sub(v.read))
+			}
 		}
 	}
 	return s

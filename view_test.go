@@ -398,3 +398,20 @@ func TestManyViewsOutOfUseCostNothing(t *testing.T) {
 		assert.Empty(t, w.since())
 	})
 }
+
+// The server's clock decides, also where ours stood still or its own was set.
+func TestViewGoesByTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMiniRedis(t)
+		set, at := setsClock(t, m), time.Now()
+		set(at)
+		store := breaker.NewRedisStoreAt(m.client(t), breaker.RedisConfig{NoPush: true}, "clock")
+		b := newBreaker(t, store, under(breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}))
+		executeN(t, b, "k", 1, errDown)
+		requireRejected(t, execute(b, "k", nil), breaker.ErrOpen)
+		set(at.Add(2 * time.Hour))
+		for began := time.Now(); execute(b, "k", nil) != nil; time.Sleep(10 * time.Millisecond) {
+			require.LessOrEqual(t, time.Since(began), 10*time.Second+staleness)
+		}
+	})
+}

@@ -102,7 +102,7 @@ end
 local was = {} -- as loaded
 local function news()
   if c.generation ~= was.generation or c.leases ~= was.leases then return 'changed' end
-  if c.met_at > 0 and was.met_at == 0 and now - c.told_at >= 500 then
+  if c.met_at > 0 and was.met_at == 0 and math.abs(now - c.told_at) >= 500 then -- or the clock went back
     set('told_at', now)
     return 'met'
   end
