@@ -60,9 +60,9 @@ type RedisConfig struct {
 // by the client, whatever its retry setting, except for reads. Used directly
 // and not through a Breaker, the store is strict.
 //
-// A process remembers 100,000 circuits. Calls on further keys are decided by the
-// server as ever, but cost a command each, and their successes are not counted
-// as evidence.
+// A process remembers 100,000 circuits; past them, one without a streak and
+// without a view makes room. Where none is found, calls on further keys cost a
+// command each, and their successes are no evidence.
 //
 // The client stays the caller's, to configure and to close. The time that a
 // step may take is bounded by Config.StoreTimeout, not by the client.
