@@ -240,6 +240,24 @@ func TestRule14MemoryStoreForgetsOnlyHealthyCircuits(t *testing.T) {
 	})
 }
 
+// What an open circuit counted has lost its meaning after a Window; that it is
+// open, and until when, has not. Nor has an operator's word.
+func TestRule14MemoryStoreKeepsWhatIsOpenOrForcedForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := breaker.Policy{Window: time.Second, Cooldown: time.Hour}
+		b := newBreaker(t, breaker.NewMemoryStore(breaker.MemoryConfig{MaxKeys: 100}), under(policy))
+		trip(t, b, "open", 5)
+		require.NoError(t, b.Force(bg, "forced", breaker.Override{State: breaker.StateClosed}))
+		time.Sleep(time.Minute)
+		for i := range 1000 {
+			executeN(t, b, fmt.Sprint(i), 1, nil)
+			time.Sleep(time.Second)
+		}
+		requireRejected(t, execute(b, "open", nil), breaker.ErrOpen)
+		assert.NotNil(t, snapshotOf(t, b, "forced").Override)
+	})
+}
+
 // A result that was under way when its circuit was forgotten does not count in
 // the circuit that has the name now.
 func TestRule14ALateResultDoesNotCountInAnotherLifeOfItsCircuit(t *testing.T) {
