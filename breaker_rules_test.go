@@ -240,6 +240,27 @@ func TestRule14MemoryStoreForgetsOnlyHealthyCircuits(t *testing.T) {
 	})
 }
 
+// A probe that ends when its lease is over changes nothing, even if nobody has
+// taken its slot.
+func TestRule06AProbeThatOutlivesItsLeaseChangesNothing(t *testing.T) {
+	for _, late := range []error{nil, errDown} {
+		eachStore(t, func(t *testing.T, join join) {
+			b := join(under(breaker.Policy{ProbeLease: 10 * time.Second}))
+			halfOpen(t, b, "k")
+			probe := beginCall(b, "k")
+			time.Sleep(10 * time.Second)
+			before := historyOf(t, b, "k")
+			assert.Equal(t, late, probe.finish(late))
+			assert.Equal(t, before, historyOf(t, b, "k"))
+			s := snapshotOf(t, b, "k")
+			assert.Equal(t, breaker.StateHalfOpen, s.State)
+			assert.Zero(t, s.ProbeSuccesses)
+			executeN(t, b, "k", 1, nil)
+			assert.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+		})
+	}
+}
+
 // What an open circuit counted has lost its meaning after a Window; that it is
 // open, and until when, has not. Nor has an operator's word.
 func TestRule14MemoryStoreKeepsWhatIsOpenOrForcedForLonger(t *testing.T) {
