@@ -240,6 +240,45 @@ func TestRule14MemoryStoreForgetsOnlyHealthyCircuits(t *testing.T) {
 	})
 }
 
+// A probe that ends when its lease is over changes nothing, even if nobody has
+// taken its slot.
+func TestRule06AProbeThatOutlivesItsLeaseChangesNothing(t *testing.T) {
+	for _, late := range []error{nil, errDown} {
+		eachStore(t, func(t *testing.T, join join) {
+			b := join(under(breaker.Policy{ProbeLease: 10 * time.Second}))
+			halfOpen(t, b, "k")
+			probe := beginCall(b, "k")
+			time.Sleep(10 * time.Second)
+			before := historyOf(t, b, "k")
+			assert.Equal(t, late, probe.finish(late))
+			assert.Equal(t, before, historyOf(t, b, "k"))
+			s := snapshotOf(t, b, "k")
+			assert.Equal(t, breaker.StateHalfOpen, s.State)
+			assert.Zero(t, s.ProbeSuccesses)
+			executeN(t, b, "k", 1, nil)
+			assert.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+		})
+	}
+}
+
+// What an open circuit counted has lost its meaning after a Window; that it is
+// open, and until when, has not. Nor has an operator's word.
+func TestRule14MemoryStoreKeepsWhatIsOpenOrForcedForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := breaker.Policy{Window: time.Second, Cooldown: time.Hour}
+		b := newBreaker(t, breaker.NewMemoryStore(breaker.MemoryConfig{MaxKeys: 100}), under(policy))
+		trip(t, b, "open", 5)
+		require.NoError(t, b.Force(bg, "forced", breaker.Override{State: breaker.StateClosed}))
+		time.Sleep(time.Minute)
+		for i := range 1000 {
+			executeN(t, b, fmt.Sprint(i), 1, nil)
+			time.Sleep(time.Second)
+		}
+		requireRejected(t, execute(b, "open", nil), breaker.ErrOpen)
+		assert.NotNil(t, snapshotOf(t, b, "forced").Override)
+	})
+}
+
 // A result that was under way when its circuit was forgotten does not count in
 // the circuit that has the name now.
 func TestRule14ALateResultDoesNotCountInAnotherLifeOfItsCircuit(t *testing.T) {
