@@ -64,8 +64,10 @@ type Policy struct {
 	// cooldown. Default 5m; negative: Retry-After is ignored.
 	MaxRetryAfter time.Duration `json:"max_retry_after,omitempty"`
 
-	// MaxProbes is how many probes may run at once in the whole fleet.
-	// Default 1, at most 1000.
+	// MaxProbes is how many probes of one half-open round may run at once in
+	// the whole fleet. Where it is more than 1, probes of an earlier round that
+	// another one's failure has ended may still run beside them. Default 1, at
+	// most 1000.
 	MaxProbes int `json:"max_probes,omitempty"`
 
 	// ProbeSuccesses is how many probes must succeed in a row to close the
