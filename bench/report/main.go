@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -156,6 +157,16 @@ func (r *run) Ratio(group, a, b string) string {
 		return "not measured"
 	}
 	return fmt.Sprintf("%.2f", x.Nanos/y.Nanos)
+}
+
+// Judge marks a ratio that misses what is wanted of it: at most so much, or,
+// where that is negative, at least its amount.
+func (r *run) Judge(ratio string, wanted float64) string {
+	got, err := strconv.ParseFloat(ratio, 64)
+	if err != nil || wanted >= 0 && got <= wanted || wanted < 0 && got >= -wanted {
+		return ratio
+	}
+	return "**" + ratio + "**, missed"
 }
 
 // Across is Ratio for rows of two groups.
