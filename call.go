@@ -491,7 +491,7 @@ func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, 
 		tell = b.redis.tell
 	}
 	_ = b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
-		op: "report", key: key, limit: b.cfg.StoreTimeout,
+		op: "report", key: key, limit: b.cfg.StoreTimeout, inline: b.inline,
 		do: func(ctx context.Context) error {
 			return b.noting(ctx, func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
 		},

@@ -157,7 +157,7 @@ func (o *outage) ask(ctx context.Context, s step) error {
 // for what undoes it.
 func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	if s.inline {
-		return s.runInline(ctx, judge)
+		return s.runInline(ctx, n, judge)
 	}
 	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
@@ -211,7 +211,8 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	return nil
 }
 
-func (s *step) runInline(ctx context.Context, judge func(error)) error {
+func (s *step) runInline(ctx context.Context, n *notifier, judge func(error)) error {
+	defer n.endStep(n.beginStep())
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}

@@ -33,6 +33,7 @@ func (b *Breaker) SetPolicies(standard Policy, exact map[string]Policy, policyFo
 // policies finds the Policy of a key. Nothing in it changes but the answers of
 // policyFor: SetPolicies makes another.
 type policies struct {
+	one       bool // standard is for every key
 	standard  *Policy
 	exact     map[string]*Policy
 	policyFor func(key string) (Policy, bool)
@@ -51,7 +52,7 @@ const maxAskedPolicies = 100_000
 func newPolicies(standard Policy, exact map[string]Policy, policyFor func(string) (Policy, bool)) (*policies, error) {
 	errs := []error{standard.validate("Policy")}
 	standard = standard.WithDefaults()
-	ps := &policies{standard: &standard, policyFor: policyFor}
+	ps := &policies{one: len(exact) == 0 && policyFor == nil, standard: &standard, policyFor: policyFor}
 	if len(exact) > 0 {
 		ps.exact = make(map[string]*Policy, len(exact))
 	}
@@ -71,7 +72,15 @@ func newPolicies(standard Policy, exact map[string]Policy, policyFor func(string
 	return ps, errors.Join(errs...)
 }
 
+// of is small enough to be part of its caller.
 func (ps *policies) of(key string) (*Policy, error) {
+	if ps.one {
+		return ps.standard, nil
+	}
+	return ps.find(key)
+}
+
+func (ps *policies) find(key string) (*Policy, error) {
 	if p, ok := ps.exact[key]; ok {
 		return p, nil
 	}

@@ -365,3 +365,33 @@ func TestFullServerHasNoHalfWrittenRecord(t *testing.T) {
 		assert.Equal(t, before, stored(), key)
 	}
 }
+
+// With a client that heeds contexts, steps are taken on the caller's goroutine:
+// they are bounded all the same, and the outage is one.
+func TestFrozenServerAndAClientThatHeedsContexts(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	heeds := func(o *redis.Options, _ *breaker.Config) { o.ContextTimeoutEnabled = true }
+	for _, onError := range []breaker.StoreErrorPolicy{breaker.FailOpen, breaker.FailClosed} {
+		p := startOutageProcess(t, srv.Addr, onError, heeds)
+		p.call(t, "fine", nil, nil)
+		p.call(t, "fine", errDependency, errDependency)
+		srv.Freeze()
+		for i := range 50 {
+			end := []error{nil, errDependency}[i%2]
+			want := end
+			if onError == breaker.FailClosed {
+				want = breaker.ErrStore
+			}
+			p.call(t, "fine", end, want)
+		}
+		p.degrades(t)
+		srv.Thaw()
+		p.recovers(t)
+		p.call(t, "fine", errDependency, errDependency)
+		p.close()
+		degraded, recovered := p.notices.counts()
+		assert.Equal(t, 1, degraded)
+		assert.Equal(t, 1, recovered)
+	}
+}
