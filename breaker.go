@@ -186,8 +186,9 @@ func checkKey(key string) error {
 // need settling are then settled by whoever comes next. The store and its
 // client stay the caller's. Close may be called again.
 func (b *Breaker) Close() error {
+	patience := time.Now().Add(closePatience)
 	idle := b.background.close(closePatience)
-	if !b.notes.wait(closePatience) || !idle {
+	if !b.notes.wait(time.Until(patience)) || !idle {
 		return fmt.Errorf("breaker: Close: the store or an Observer has not returned for %v", closePatience)
 	}
 	return nil

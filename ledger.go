@@ -13,6 +13,7 @@ type ledger struct {
 	failing atomic.Bool          // streak > 0; written under mu
 	keys    []string             // names of the circuit's record and history; never changed
 	stray   bool                 // nobody will find it again; never changed
+	start   time.Time            // what the coarse clock of views counts from; never changed
 
 	mu         sync.Mutex
 	writes     uint64  // what we did or heard of that may have changed the circuit
@@ -75,7 +76,7 @@ type sight struct {
 	generation uint64
 	recorded   bool   // the store has a record of it
 	healthy    bool   // it is simply closed
-	changed    bool   // the decision changed it
+	changed    bool   // it may have been changed by what showed it
 	view       *view  // to act on from now on; nil: none
 	epoch      uint64 // as it was before
 }
@@ -121,19 +122,28 @@ func (l *ledger) replace(v *view) {
 	l.view.Store(v)
 }
 
-// lastSuccess requires l.mu.
+// lastSuccess is when a call last succeeded, at the least; zero if none did.
+// The coarse clock may have stood still until the view was there, but no call
+// that marked the view ended before it was read. It requires l.mu.
 func (l *ledger) lastSuccess() time.Time {
-	if v := l.view.Load(); v != nil {
-		if at := v.lastSuccess(); at.After(l.succeeded) {
-			return at
+	last := l.succeeded
+	v := l.view.Load()
+	if v == nil {
+		return last
+	}
+	if tick := v.succeeded.Load(); tick != 0 {
+		for _, at := range []time.Time{v.read, l.start.Add(time.Duration(tick))} {
+			if at.After(last) {
+				last = at
+			}
 		}
 	}
-	return l.succeeded
+	return last
 }
 
 // renew takes in a refreshed head. A circuit that is as it was keeps its
 // verdict; one that is not is read anew by the next call.
-func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
+func (l *ledger) renew(h head, epoch uint64, sent time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.view.Load()
@@ -141,14 +151,10 @@ func (l *ledger) renew(h head, epoch uint64, sent, start time.Time) bool {
 	switch {
 	case h.closed:
 		s.view = h.view(sent)
-		s.view.run = true
 	case old != nil && old.verdict != verdictRun && old.generation == h.generation && old.leases == h.leases &&
 		sent.Sub(old.decided) < verdictMost:
 		s.view = &view{verdict: old.verdict, decided: old.decided, generation: old.generation, until: old.until, left: old.left,
 			leases: old.leases, refusals: refusals{state: old.refusals.state, lastError: old.refusals.lastError}, read: sent}
-	}
-	if s.view != nil {
-		s.view.start, s.view.looked = start, sent
 	}
 	return l.take(s)
 }

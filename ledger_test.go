@@ -70,7 +70,7 @@ func TestSuccessBeforeTheFirstTickIsNotOld(t *testing.T) {
 		l, p := s.ledger("k"), new(Policy)
 		for range 2 {
 			now := s.now()
-			v := &view{verdict: verdictRun, run: true, read: now, start: s.start}
+			v := &view{verdict: verdictRun, read: now}
 			require.True(t, l.saw(sight{healthy: true, view: v, epoch: l.epoch()}, p))
 			require.True(t, s.unmoved(l, p, new(Permit)), "a call that comes before see is done")
 			s.views.keep(l, "k", &b.background)
@@ -80,4 +80,14 @@ func TestSuccessBeforeTheFirstTickIsNotOld(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 	})
+}
+
+// How seldom a circuit is read that nothing is heard of.
+func TestSlowReadsBehindAnnouncements(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: 10 * time.Second, 50: 10 * time.Second, 100: 20 * time.Second,
+		9_000: 30 * time.Minute, 10_000: 30 * time.Minute, 1_000_000: 30 * time.Minute,
+	} {
+		assert.Equal(t, want, new(push).poll(n), "%d circuits", n)
+	}
 }

@@ -126,7 +126,7 @@ func (s *RedisStore) sinceStart(t time.Time) int64 { return int64(t.Sub(s.start)
 // ledger returns what this process remembers of key; where there is no room, a
 // new memory that nobody will find again.
 func (s *RedisStore) ledger(key string) *ledger {
-	fresh := func() *ledger { return &ledger{keys: s.keys(key)} }
+	fresh := func() *ledger { return &ledger{keys: s.keys(key), start: s.start} }
 	if l := s.ledgers.add(key, fresh); l != nil {
 		return l
 	}
@@ -177,7 +177,6 @@ func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, se
 	}
 	if v := seen.view; v != nil {
 		seen.healthy = v.verdict == verdictRun
-		v.start, v.run, v.looked = s.start, seen.healthy, v.read
 		if s.views.tick == 0 || later == nil || l.stray || v.verdict == verdictProbe {
 			seen.view = nil
 		}
@@ -200,7 +199,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	}
 	left := durationOf(parseInt(reply[2]))
 	v := &view{
-		verdict: verdict(reply[0]), generation: parseUint(reply[1]), streak: parseUint(reply[4]),
+		verdict: verdicts[reply[0]], generation: parseUint(reply[1]), streak: parseUint(reply[4]),
 		leases: reply[5], refusals: refusals{state: StateOpen, lastError: reply[3]}, left: left, read: sent, decided: sent,
 	}
 	if v.verdict == verdictBusy {

@@ -22,7 +22,6 @@ import (
 // never granted from a view.
 type view struct {
 	verdict    verdict
-	run        bool // the verdict is verdictRun
 	generation uint64
 	streak     uint64        // when the run of failures began; 0: none
 	until      time.Time     // when a verdict other than run ends, on our clock; zero: it does not
@@ -31,7 +30,6 @@ type view struct {
 	refusals   refusals
 	read       time.Time // when the read was sent
 	decided    time.Time // when the server was asked for a verdict other than run
-	start      time.Time // what the coarse clock counts from
 
 	// Marks are rarely written, and only read else, so that calls on many
 	// processors share the line.
@@ -40,19 +38,24 @@ type view struct {
 
 	// Guarded by views.mu.
 	refreshing bool      // it is being read again
-	looked     time.Time // when used was last looked at, while it needs no reading
+	looked     time.Time // when used was last looked at, while it needs no reading; zero: not since it was read
 }
 
 // A verdict is what the acquire script says.
-type verdict string
+type verdict uint8
 
 const (
-	verdictRun    verdict = "run"
-	verdictProbe  verdict = "probe"
-	verdictForced verdict = "forced"
-	verdictOpen   verdict = "open"
-	verdictBusy   verdict = "busy"
+	verdictNone verdict = iota // it said something else
+	verdictRun
+	verdictProbe
+	verdictForced
+	verdictOpen
+	verdictBusy
 )
+
+var verdicts = map[string]verdict{
+	"run": verdictRun, "probe": verdictProbe, "forced": verdictForced, "open": verdictOpen, "busy": verdictBusy,
+}
 
 // rejection returns the error of a call that must not run, nil if it may.
 func (v *view) rejection(key string, left time.Duration) *RejectedError {
@@ -76,20 +79,6 @@ func (v *view) succeed(tick int64) {
 	}
 }
 
-// lastSuccess is when a call last succeeded, at the least; zero if none did.
-// The clock may have stood still until the view was there, but no call that
-// marked it ended before it was read.
-func (v *view) lastSuccess() time.Time {
-	tick := v.succeeded.Load()
-	if tick == 0 {
-		return time.Time{}
-	}
-	if at := v.start.Add(time.Duration(tick)); at.After(v.read) {
-		return at
-	}
-	return v.read
-}
-
 // viewed decides on a call from the view of its circuit, and fills in its
 // permit. ok is false where there is none, or where the call could be a probe.
 func (s *RedisStore) viewed(key string, l *ledger, pm *Permit) (rejected *RejectedError, ok bool) {
@@ -98,7 +87,7 @@ func (s *RedisStore) viewed(key string, l *ledger, pm *Permit) (rejected *Reject
 		return nil, false
 	}
 	v.use()
-	if v.run {
+	if v.verdict == verdictRun {
 		pm.Generation, pm.streak = v.generation, v.streak
 		return nil, true
 	}
@@ -121,7 +110,7 @@ func (s *RedisStore) viewed(key string, l *ledger, pm *Permit) (rejected *Reject
 // success had come just before it or just after.
 func (s *RedisStore) unmoved(l *ledger, p *Policy, pm *Permit) bool {
 	v := l.view.Load()
-	if v == nil || !v.run || v.generation != pm.Generation || v.streak != 0 ||
+	if v == nil || v.verdict != verdictRun || v.generation != pm.Generation || v.streak != 0 ||
 		p.rates() || l.failing.Load() {
 		return false
 	}
@@ -329,14 +318,21 @@ func (vs *views) sweep(from *shelf, now time.Time) (due []dueView) {
 func (vs *views) judge(v *view, now time.Time, covered bool) (good, stale bool, again time.Time) {
 	age := now.Sub(v.read)
 	if covered {
-		if now.Sub(v.looked) >= pushIdle {
+		looked := v.looked
+		if looked.IsZero() {
+			looked = v.read
+		}
+		if now.Sub(looked) >= pushIdle {
 			if !v.used.Swap(false) {
 				return false, false, again
 			}
-			v.looked = now
+			looked, v.looked = now, now
 		}
 		every := vs.push.poll(vs.count())
-		return age < every+vs.staleness, age >= every, v.looked.Add(min(pushIdle, every-v.looked.Sub(v.read)))
+		if again = looked.Add(pushIdle); v.read.Add(every).Before(again) {
+			again = v.read.Add(every)
+		}
+		return age < every+vs.staleness, age >= every, again
 	}
 	limit := vs.staleness - vs.tick
 	switch {
@@ -371,7 +367,7 @@ func (vs *views) refresh(ctx context.Context, due []dueView, later *background) 
 		if bad != nil {
 			continue // its view is dropped in its time, and the next call sees why
 		}
-		if d.ledger.renew(h, epochs[i], sent, s.start) {
+		if d.ledger.renew(h, epochs[i], sent) {
 			vs.keep(d.ledger, d.key, later)
 		}
 	}

@@ -342,6 +342,7 @@ func TestFleetOfManyHealthyKeysSendsNothing(t *testing.T) {
 			sent := run(t, w, join)
 			t.Logf("%d keys once a second for %ds: %v", keys, seconds, sent)
 			assert.LessOrEqual(t, total(sent), 10*seconds)
+			assert.LessOrEqual(t, float64(total(sent)), 2.5*seconds+1, "signs of life")
 		})
 	})
 	t.Run("read", func(t *testing.T) {
@@ -413,5 +414,41 @@ func TestViewGoesByTheServersClock(t *testing.T) {
 		for began := time.Now(); execute(b, "k", nil) != nil; time.Sleep(10 * time.Millisecond) {
 			require.LessOrEqual(t, time.Since(began), 10*time.Second+staleness)
 		}
+	})
+}
+
+func TestMaxStalenessBelow5msIsStrict(t *testing.T) {
+	for _, c := range []struct {
+		staleness time.Duration
+		reads     int
+	}{{-1, 100}, {4 * time.Millisecond, 100}, {5 * time.Millisecond, 1}} {
+		t.Run(c.staleness.String(), func(t *testing.T) {
+			viewed(t, breaker.RedisConfig{MaxStaleness: c.staleness, NoPush: true}, func(t *testing.T, w *wire, join join) {
+				b := join(breaker.Config{})
+				for range 100 { // at one instant
+					require.NoError(t, execute(b, "k", nil))
+				}
+				assert.Equal(t, map[string]int{"hmget": c.reads}, w.since())
+			})
+		})
+	}
+}
+
+// A flood of rejections leaves nothing to collect, and each says the time left.
+func TestRejectionsOfOneMillisecondShareAnError(t *testing.T) {
+	eachStore(t, func(t *testing.T, join join) {
+		b := join(under(breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}))
+		trip(t, b, "k", 1)
+		first := requireRejected(t, execute(b, "k", nil), breaker.ErrOpen)
+		assert.Equal(t, first, requireRejected(t, execute(b, "k", nil), breaker.ErrOpen))
+		time.Sleep(time.Millisecond)
+		later := requireRejected(t, execute(b, "k", nil), breaker.ErrOpen)
+		assert.Equal(t, time.Hour, first.RetryAfter, "what was said is not changed")
+		assert.Equal(t, time.Hour-time.Millisecond, later.RetryAfter)
+	})
+	memoryBubble(t, func(t *testing.T, join join) {
+		b := join(under(breaker.Policy{ConsecutiveFailures: 1, Cooldown: time.Hour}))
+		trip(t, b, "k", 1)
+		assert.Same(t, requireRejected(t, execute(b, "k", nil), breaker.ErrOpen), requireRejected(t, execute(b, "k", nil), breaker.ErrOpen))
 	})
 }

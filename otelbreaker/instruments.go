@@ -78,10 +78,9 @@ func (t *Telemetry) observeStates(o *observed, to metric.Observer) {
 }
 
 func (t *Telemetry) observeOutage(o *observed, to metric.Observer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	to.ObserveInt64(o.degraded, btoi(!t.since.IsZero()))
-	to.ObserveFloat64(o.downTime, (t.down + t.outage()).Seconds())
+	down, total := t.downtime.Read()
+	to.ObserveInt64(o.degraded, btoi(down))
+	to.ObserveFloat64(o.downTime, total.Seconds())
 }
 
 func btoi(b bool) int64 {

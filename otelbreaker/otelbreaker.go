@@ -37,7 +37,6 @@ package otelbreaker
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -92,9 +91,7 @@ type Telemetry struct {
 	degradations metric.Int64Counter
 	registration metric.Registration
 
-	mu    sync.Mutex
-	since time.Time     // when the store failed; zero: it is well
-	down  time.Duration // spent without it before
+	downtime gauges.Downtime
 }
 
 var _ breaker.Observer = (*Telemetry)(nil)
@@ -184,24 +181,8 @@ func (t *Telemetry) Transitioned(made breaker.Transition) {
 // StoreDegraded implements breaker.Observer.
 func (t *Telemetry) StoreDegraded(error) {
 	t.degradations.Add(context.Background(), 1)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.since = time.Now()
+	t.downtime.Begin()
 }
 
 // StoreRecovered implements breaker.Observer.
-func (t *Telemetry) StoreRecovered(down time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// What a collection has said of this outage must not be taken back.
-	t.down += max(down, t.outage())
-	t.since = time.Time{}
-}
-
-// outage is how long the store has been failing. It requires t.mu.
-func (t *Telemetry) outage() time.Duration {
-	if t.since.IsZero() {
-		return 0
-	}
-	return time.Since(t.since)
-}
+func (t *Telemetry) StoreRecovered(down time.Duration) { t.downtime.End(down) }

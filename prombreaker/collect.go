@@ -55,10 +55,9 @@ func (m *Metrics) collectStates(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) collectOutage(ch chan<- prometheus.Metric) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ch <- gauge(m.degraded, !m.since.IsZero())
-	ch <- prometheus.MustNewConstMetric(m.downTime, prometheus.CounterValue, (m.down + m.outage()).Seconds())
+	down, total := m.downtime.Read()
+	ch <- gauge(m.degraded, down)
+	ch <- prometheus.MustNewConstMetric(m.downTime, prometheus.CounterValue, total.Seconds())
 }
 
 func (m *Metrics) collectViews(ch chan<- prometheus.Metric) {

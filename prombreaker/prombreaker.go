@@ -36,7 +36,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,9 +90,7 @@ type Metrics struct {
 	complete, degraded, downTime   *prometheus.Desc
 	views, staleness, listening    *prometheus.Desc
 
-	mu    sync.Mutex
-	since time.Time     // when the store failed; zero: it is well
-	down  time.Duration // spent without it before
+	downtime gauges.Downtime
 }
 
 var (
@@ -235,24 +232,8 @@ func (m *Metrics) Transitioned(t breaker.Transition) {
 // StoreDegraded implements breaker.Observer.
 func (m *Metrics) StoreDegraded(error) {
 	m.degradations.Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.since = time.Now()
+	m.downtime.Begin()
 }
 
 // StoreRecovered implements breaker.Observer.
-func (m *Metrics) StoreRecovered(down time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	// What a scrape has said of this outage must not be taken back.
-	m.down += max(down, m.outage())
-	m.since = time.Time{}
-}
-
-// outage is how long the store has been failing. It requires m.mu.
-func (m *Metrics) outage() time.Duration {
-	if m.since.IsZero() {
-		return 0
-	}
-	return time.Since(m.since)
-}
+func (m *Metrics) StoreRecovered(down time.Duration) { m.downtime.End(down) }
