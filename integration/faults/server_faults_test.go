@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,19 +60,27 @@ var faults = []fault{
 	{name: "memory full, allkeys-random evicts", forgets: true, start: func(t *testing.T) world {
 		w, _, admin := single(t, "--maxmemory-policy", "allkeys-random")
 		value, n := strings.Repeat("x", 10_000), 0
-		fill, stop := every(t, time.Millisecond, func() {
+		add := func() {
 			n++
 			admin.Set(bg, fmt.Sprint("cache:", n), value, time.Hour)
-		})
+		}
+		evicted := func() int {
+			n, err := strconv.Atoi(admin.InfoMap(bg, "stats").Item("Stats", "evicted_keys"))
+			require.NoError(t, err)
+			return n
+		}
+		fill, stop := every(t, time.Millisecond, add)
 		w.begin = func() {
 			require.NoError(t, admin.ConfigSet(bg, "maxmemory", "3mb").Err())
+			for range 1000 { // 10 MB: however slow the machine, it is full now
+				add()
+			}
+			require.Positive(t, evicted())
 			fill()
 		}
 		w.end = func() {
 			stop()
 			require.NoError(t, admin.ConfigSet(bg, "maxmemory", "0").Err())
-			evicted := admin.InfoMap(bg, "stats").Val()["Stats"]["evicted_keys"]
-			require.NotEqual(t, "0", evicted, "nothing was evicted")
 		}
 		return w
 	}},
