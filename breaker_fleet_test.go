@@ -2,6 +2,7 @@ package breaker_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,8 +85,9 @@ func TestTheStreakOfOneProcessOpensAtOnce(t *testing.T) {
 	})
 }
 
-// Several processes together open the circuit once the rule has been met for
-// Settle. The one whose report met it settles it, and alone tells of it.
+// Several processes together open the circuit, if the rule is still met Settle
+// after all were asked: at the second failure. The one whose report met it
+// settles it, and alone tells of it.
 func TestARuleMetBySeveralProcessesOpensAfterSettle(t *testing.T) {
 	redisBubble(t, func(t *testing.T, join join) {
 		a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})
@@ -95,7 +97,7 @@ func TestARuleMetBySeveralProcessesOpensAfterSettle(t *testing.T) {
 		executeN(t, b, "k", 2, errDown)
 		met := time.Now()
 
-		time.Sleep(settle / 2)
+		time.Sleep(settle/2 - 10*time.Millisecond)
 		executeN(t, reader, "k", 1, errDown) // one more does not restart it
 		time.Sleep(settle/2 - time.Millisecond)
 		executeN(t, reader, "k", 1, errNeutral)
@@ -109,11 +111,121 @@ func TestARuleMetBySeveralProcessesOpensAfterSettle(t *testing.T) {
 		assert.Equal(t, breaker.StateOpen, s.State)
 		assert.True(t, met.Equal(s.OpenedAt), "the failure that met it")
 		r := requireRejected(t, execute(a, "k", nil), breaker.ErrOpen)
-		assert.Equal(t, time.Minute-settle, r.RetryAfter)
+		assert.Equal(t, time.Minute-(settle-10*time.Millisecond), r.RetryAfter)
 		last := heardB.last(t)
 		assert.Equal(t, "b", last.Instance)
 		assert.True(t, met.Add(time.Minute).Equal(last.RetryAt))
 	})
+}
+
+// Where failures are so far apart that all have had the time to speak, nobody
+// is waited for.
+func TestARuleMetSettleAfterAllWereAskedOpensAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		third time.Duration // after the second failure, which asks
+		waits time.Duration
+	}{{settle - time.Millisecond, time.Millisecond}, {settle, 0}, {time.Minute, 0}} {
+		t.Run(c.third.String(), func(t *testing.T) {
+			redisBubble(t, func(t *testing.T, join join) {
+				p := breaker.Policy{ConsecutiveFailures: 3}
+				a, b, _, heardB := pair(join, p)
+				executeN(t, a, "k", 2, errDown)
+				time.Sleep(c.third)
+				executeN(t, b, "k", 1, errDown)
+				if c.waits > 0 {
+					require.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+					time.Sleep(c.waits)
+				}
+				require.Equal(t, []string{"closed>open"}, heardB.path())
+				requireRejected(t, execute(a, "k", nil), breaker.ErrOpen)
+			})
+		})
+	}
+}
+
+// They are asked twice a second at the most, and who was not asked is waited
+// for from when the rule is met.
+func TestAStreakThatNobodyWasAskedOfSettlesFromWhenItIsMet(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, _, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+		executeN(t, a, "k", 2, errDown) // asks
+		time.Sleep(settle)
+		executeN(t, a, "k", 1, nil)
+		executeN(t, a, "k", 2, errDown) // does not
+		time.Sleep(settle)
+		executeN(t, b, "k", 2, errDown)
+		require.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+		time.Sleep(settle - time.Millisecond)
+		require.Equal(t, breaker.StateClosed, stateOf(t, b, "k"))
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, []string{"closed>open"}, heardB.path())
+	})
+}
+
+// A call that began before the streak knows nothing of it. If it took long, its
+// success is worth a look: nobody else may ask this process in time.
+func TestTheSuccessOfALongCallEndsAStreakThatBeganDuringIt(t *testing.T) {
+	for way, cfg := range fleetWays {
+		known := map[string]time.Duration{"strict": settle / 3, "view": staleness * 4 / 5}[way] // so long, what was read is new enough
+		for _, c := range []struct {
+			lasts time.Duration
+			ends  bool
+		}{{known + 21*time.Millisecond, true}, {max(known, time.Millisecond), way == "push"}, {time.Hour, true}} {
+			t.Run(fmt.Sprint(way, ", a call of ", c.lasts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := newMiniRedis(t)
+					join := func(name string) *breaker.Breaker {
+						return newBreaker(t, breaker.NewRedisStore(server.client(t), cfg), breaker.Config{Instance: name})
+					}
+					a, b := join("a"), join("b")
+					executeN(t, a, "k", 1, errDown) // there is a record
+					executeN(t, a, "k", 1, nil)
+					time.Sleep(time.Minute)
+					executeN(t, b, "k", 1, nil)
+					time.Sleep(20 * time.Second)
+					long := beginCall(b, "k")
+					time.Sleep(c.lasts - time.Millisecond)
+					executeN(t, a, "k", 2, errDown)
+					time.Sleep(time.Millisecond)
+					require.NoError(t, long.finish(nil))
+					synctest.Wait()
+					if c.ends {
+						assert.Zero(t, snapshotOf(t, a, "k").ConsecutiveFailures)
+					} else {
+						assert.Equal(t, 2, snapshotOf(t, a, "k").ConsecutiveFailures)
+					}
+				})
+			})
+		}
+	}
+}
+
+// That look costs one read, and only where something has failed of late.
+func TestTheSuccessOfALongCallCostsOneReadWhereThereIsARecord(t *testing.T) {
+	for _, c := range []struct {
+		failed bool
+		reads  int
+	}{{false, 0}, {true, 1}} {
+		t.Run(fmt.Sprint("failed: ", c.failed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newMiniRedis(t)
+				b := newBreaker(t, breaker.NewRedisStore(server.client(t), fleetWays["strict"]), breaker.Config{})
+				if c.failed {
+					executeN(t, b, "k", 1, errDown)
+				}
+				executeN(t, b, "k", 1, nil)
+				time.Sleep(time.Minute) // its name is said
+				for range 3 {
+					long := beginCall(b, "k")
+					time.Sleep(time.Second)
+					before := server.CommandCount()
+					require.NoError(t, long.finish(nil))
+					synctest.Wait()
+					assert.Equal(t, c.reads, server.CommandCount()-before)
+				}
+			})
+		})
+	}
 }
 
 func TestASuccessWhileARuleSettlesPreventsTheOpening(t *testing.T) {

@@ -22,14 +22,13 @@ const unlikely = 1e-4
 // poissonTop is the least number that a count with such a mean exceeds with a
 // chance under unlikely.
 func poissonTop(mean float64) int {
-	term := math.Exp(-mean)
-	for k, above := 0, 1-term; ; k++ {
-		if above < unlikely {
-			return k
-		}
-		term *= mean / float64(k+1)
-		above -= term
+	k, above := -1, 1.0
+	for above >= unlikely {
+		k++
+		factorial, _ := math.Lgamma(float64(k + 1))
+		above -= math.Exp(float64(k)*math.Log(mean) - mean - factorial) // by logarithms: e^-mean may be 0
 	}
+	return k
 }
 
 // moreThanTwice reports whether a is so much more than b that chance does not
@@ -48,6 +47,7 @@ func TestChanceIsComputed(t *testing.T) {
 	assert.Equal(t, 0, poissonTop(unlikely/2))
 	assert.Equal(t, 4, poissonTop(0.25)) // more than 3: 1 - e^-0.25 (1 + 0.25 + 0.03125 + 0.0026) = 0.00013
 	assert.Equal(t, 24, poissonTop(10))
+	assert.Equal(t, 1014, poissonTop(900)) // e^-900 is no float64
 	assert.False(t, moreThanTwice(8, 0), "(2/3)^8 is 4 %%")
 	assert.True(t, moreThanTwice(23, 0))
 	assert.False(t, moreThanTwice(40, 20))

@@ -29,7 +29,7 @@ type ledger struct {
 	unhealthy bool      // it was not simply closed when last read
 	telling   time.Time // until then, somebody is about to tell the tallies
 	namedAt   time.Time
-	restless  time.Time // until then, what is announced of it is not all
+	announced time.Time // when something last was, of it, by another process
 }
 
 // A ledgerTally counts successes that ended from first to last.
@@ -55,21 +55,24 @@ func (l *ledger) wrote() {
 	l.replace(nil)
 }
 
-// announced says that another process changed the circuit.
-func (l *ledger) announced(restless time.Time) {
+// heard says that another process changed the circuit.
+func (l *ledger) heard(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writes++
 	l.replace(nil)
-	l.restless = restless
+	l.announced, l.recorded = now, true
 }
 
-// calm reports whether all that happens to the circuit is announced.
-func (l *ledger) calm(now time.Time) bool {
+// calm reports whether all that happens to the circuit from at on is announced.
+func (l *ledger) calm(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !now.Before(l.restless)
+	return l.isCalm(at)
 }
+
+// isCalm requires l.mu.
+func (l *ledger) isCalm(at time.Time) bool { return !at.Before(l.announced.Add(pushRestless)) }
 
 // A sight is what a read of a circuit, or a decision on it, showed.
 type sight struct {
@@ -210,6 +213,33 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 		return false
 	}
 	l.spoken = streak
+	return true
+}
+
+// outdated reports whether a run of failures may have begun since read of which
+// this process does not know: where it hears of all, and all is announced, when
+// something was; else when enough time has passed.
+func (l *ledger) outdated(read, now time.Time, hears bool, enough time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.recorded:
+		return false
+	case l.announced.After(read):
+		return true
+	}
+	return now.Sub(read) > enough && !(hears && l.isCalm(read))
+}
+
+// mustClear reports whether a head shows a streak that a success of ours may
+// have ended, and takes it as told.
+func (l *ledger) mustClear(h *head, generation uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.generation != generation || h.streak == 0 || h.streak == l.spoken {
+		return false
+	}
+	l.spoken = h.streak
 	return true
 }
 

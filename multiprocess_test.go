@@ -78,8 +78,9 @@ func TestEightProcessesOpenAndCloseOneCircuitOnce(t *testing.T) {
 		require.NotNil(t, prober, "nobody probes")
 		prober.do(workerOrder{Do: "release", Result: result})
 	}
-	for _, w := range f.workers {
-		require.Equal(t, "ran", w.do(workerOrder{Do: "call", Key: "pay"}).Got, "%s after the recovery", w.name)
+	for _, w := range f.workers { // each hears of the recovery in its time
+		ran := func() bool { return w.do(workerOrder{Do: "call", Key: "pay"}).Got == "ran" }
+		require.Eventually(t, ran, fleetPatience, 5*time.Millisecond, "%s after the recovery", w.name)
 	}
 
 	changes := f.transitions("pay")

@@ -12,8 +12,9 @@ import (
 // push listens to what other processes announce, so that a view is good until
 // somebody says otherwise. The scripts publish on one channel of the prefix,
 // and only what others must know at once: a change of state, of an override or
-// of who probes; and, at most twice a second for a circuit, that a rule was met
-// which several processes' failures met together.
+// of who probes; and, at most twice a second for a circuit, that who had a
+// success should say so, since several processes' failures meet a rule or soon
+// may.
 //
 // It is an aid and nothing depends on it. A server that refuses to subscribe,
 // and a connection that drops, leave every view MaxStaleness old at the most, as
@@ -48,8 +49,13 @@ const (
 // covers reports whether v needs no reading, since its circuit's changes would
 // have been heard of.
 func (p *push) covers(l *ledger, v *view, now time.Time) bool {
+	return p.hears(v.read) && l.calm(now)
+}
+
+// hears reports whether all that was announced from at on was heard.
+func (p *push) hears(at time.Time) bool {
 	since := p.since.Load()
-	return since != 0 && p.views.store.sinceStart(v.read) > since && l.calm(now)
+	return since != 0 && p.views.store.sinceStart(at) > since
 }
 
 // poll is how old a covered view may get with n views in all: the slow reads
@@ -155,7 +161,7 @@ func (p *push) take(text string, later *background) {
 	if l == nil {
 		return // not in use here
 	}
-	if l.announced(s.now().Add(pushRestless)); what == "met" {
+	if l.heard(s.now()); what == "met" {
 		s.speakUp(key, l, later)
 	}
 }

@@ -32,7 +32,7 @@ func (c *Circuit) advance(m *Moment, p *Policy) []Transition {
 }
 
 // settled is when a met rule has been met long enough.
-func (c *Circuit) settled(m *Moment) int64 { return c.MetAt + millis(m.Settle) }
+func (c *Circuit) settled(m *Moment) int64 { return c.SettlesFrom + millis(m.Settle) }
 
 // hear takes in the evidence of a process, once an operation: its successes
 // end a run of failures that began before them, its tallies join the window. A
@@ -104,10 +104,44 @@ func (c *Circuit) count(m *Moment, p *Policy, r Result) *Transition {
 	if cause := c.ruleMetAtOnce(m, p, failed, slow); cause != "" {
 		return c.open(m, p, now, cause)
 	}
-	if c.MetAt == 0 && m.settles() && c.rule(p, now, failed, slow) != "" {
-		c.MetAt = now
+	if m.settles() && c.MetAt == 0 {
+		return c.beginToSettle(m, p, c.rule(p, now, failed, slow))
 	}
 	return nil
+}
+
+// beginToSettle has the processes tell of their successes, and a rule that is met
+// by cause wait until they have. A run of failures makes them do so when it is
+// two long: where failures are far apart, all have spoken when it is long enough.
+func (c *Circuit) beginToSettle(m *Moment, p *Policy, cause string) *Transition {
+	now := m.now()
+	from := now
+	switch {
+	case cause == CauseConsecutiveFailures || cause == "" && c.Streak >= 2:
+		if c.AskedAt < c.StreakSince {
+			c.ask(now)
+		}
+		if c.AskedAt >= c.StreakSince {
+			from = min(c.AskedAt, now)
+		}
+	case cause != "":
+		c.ask(now)
+	}
+	if cause == "" {
+		return nil
+	}
+	c.MetAt, c.SettlesFrom = now, from
+	if now < c.settled(m) {
+		return nil
+	}
+	return c.open(m, p, now, cause)
+}
+
+// ask has the processes tell of their successes, twice a second at the most.
+func (c *Circuit) ask(now int64) {
+	if since := now - c.AskedAt; since >= 500 || since < 0 { // or the clock went back
+		c.AskedAt = now
+	}
 }
 
 // ruleMetAtOnce names the rule that opens the circuit on this very call: one

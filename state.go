@@ -84,8 +84,13 @@ type Circuit struct {
 	RetryHint   int64  `json:"retry_hint,omitempty"` // until when the streak's failures asked to be left alone
 
 	// MetAt, if set, is when several processes' reports together met a rule
-	// that must still be met Moment.Settle later.
-	MetAt int64 `json:"met_at,omitempty"`
+	// that must still be met Moment.Settle after SettlesFrom.
+	MetAt       int64 `json:"met_at,omitempty"`
+	SettlesFrom int64 `json:"settles_from,omitempty"`
+
+	// AskedAt is when the processes were last asked to tell of successes that
+	// would end the streak.
+	AskedAt int64 `json:"asked_at,omitempty"`
 
 	OpenedAt       int64   `json:"opened_at,omitempty"`
 	RetryAt        int64   `json:"retry_at,omitempty"`

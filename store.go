@@ -72,6 +72,10 @@ type Permit struct {
 	// given (0: none). Only RedisStore needs it: a success then has something
 	// to clear.
 	streak uint64
+
+	// read is when that was. Only RedisStore needs it: the success of a long
+	// call may have something to clear that began since.
+	read time.Time
 }
 
 // A Result is what came of a permitted call.

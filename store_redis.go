@@ -36,16 +36,15 @@ type RedisConfig struct {
 	// not listen, nor does one over a redis.Ring.
 	NoPush bool
 
-	// Settle is how long a rule that several processes' reports met together
-	// must stay met before the circuit opens: time in which a process that had
-	// successes says so. A rule that one process's failures meet alone opens
-	// at once. Default 150ms; negative: every rule opens at once, as it may
-	// where a single process uses the store.
+	// Settle is how long processes that had successes have to say so before a
+	// rule opens the circuit that several processes' reports met together. They
+	// are asked at the second failure of a run; a rate settles from when it is
+	// met. A rule that one process's failures meet alone opens at once. Default
+	// 150ms; negative: every rule opens at once, as it may where a single
+	// process uses the store.
 	//
 	// The calls that begin in this time are made, also to a dependency that is
-	// dead. Take more only for a fleet that is strict or does not listen, whose
-	// calls are slow (half a second and more) and few: as much as it takes to
-	// begin six calls, all processes together.
+	// dead.
 	Settle time.Duration
 }
 
@@ -166,7 +165,7 @@ func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger,
 		return Permit{}, false, nil
 	}
 	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: h.view(sent)})
-	return Permit{Generation: h.generation, streak: h.streak}, true, nil
+	return Permit{Generation: h.generation, streak: h.streak, read: sent}, true, nil
 }
 
 // see takes in what a read or a decision showed, and keeps it as a view where
@@ -208,7 +207,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	if reply[6] == "1" {
 		v.until = sent.Add(left) // rather too early: then the server is asked
 	}
-	pm := Permit{Generation: v.generation, streak: v.streak}
+	pm := Permit{Generation: v.generation, streak: v.streak, read: sent}
 	for _, text := range reply[7:] {
 		pm.Transitions = append(pm.Transitions, decodeTransition(text, key, InstanceOf(ctx)))
 	}
@@ -258,6 +257,9 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 	}
 	if p.rates() && l.tally(pm.Generation, now, p.Window, 2*s.tellDelay()) {
 		s.tellLater(key, p, l, r.later)
+	}
+	if s.settle > 0 && l.outdated(pm.read, now, s.views.push.hears(pm.read), s.tellDelay()) {
+		s.askLater(key, p, l, pm.Generation, r.later)
 	}
 	return false
 }
@@ -367,6 +369,18 @@ func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
 			return s.hear(ctx, key, p, l, later)
 		}})
 	}
+}
+
+// askLater looks whether a success ended a run of failures that began during
+// its call.
+func (s *RedisStore) askLater(key string, p *Policy, l *ledger, generation uint64, later *background) {
+	later.after(0, job{op: "ask", key: key, do: func(ctx context.Context) (*Transition, error) {
+		h, err := headOf(s.client.HMGet(ctx, l.keys[0], headFields...))
+		if err != nil || !l.mustClear(&h, generation) {
+			return nil, err
+		}
+		return s.hear(ctx, key, p, l, later)
+	}})
 }
 
 func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger, later *background) (*Transition, error) {

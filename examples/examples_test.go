@@ -28,11 +28,11 @@ func TestQuickstart(t *testing.T) {
 	assertReadable(t, out)
 	assertInOrder(t, out,
 		"the provider is up", "x ok",
-		"THE PROVIDER GOES DOWN", "5 x FAILED", "circuit open: 5 calls failed in a row", "x spared",
+		"THE PROVIDER GOES DOWN", "5 x FAILED", "circuit open: 5 calls failed in a row",
 		"circuit half-open: the cooldown is over", "1 x FAILED", "circuit open: that call failed",
 		"THE PROVIDER IS UP AGAIN", "circuit half-open", "1 x ok", "circuit closed: that call went well", "x ok",
 		"calls wanted", "calls made", "calls spared", "it is now closed")
-	assert.Regexp(t, `(?m)^calls spared +[1-9]\d+ `, out)
+	assert.Regexp(t, `(?m)^calls spared +[1-9]\d* `, out)
 	assert.Regexp(t, `(?m)^circuit opened +1 `, out)
 }
 
@@ -44,8 +44,8 @@ func TestFleet(t *testing.T) {
 		assertReadable(t, out)
 		assertInOrder(t, out,
 			size+" processes call the provider",
-			"THE PROVIDER GETS SICK", "circuit open: the fleet's last", "circuit half-open", "circuit open: that call failed",
-			"THE PROVIDER IS WELL AGAIN", "circuit half-open", "circuit closed: that call went well",
+			"THE PROVIDER GETS SICK", "circuit open: the fleet's last",
+			"THE PROVIDER IS WELL AGAIN", "circuit closed: that call went well",
 			"calls wanted", "by "+size+" processes", "calls made", "calls spared")
 		assert.Regexp(t, `(?m)^calls spared +[1-9]\d+ `, out)
 		assert.Regexp(t, `(?m)^circuit opened +1 .* noticed by worker-\d+, and told to it alone$`, out)

@@ -98,14 +98,11 @@ local function head()
 end
 
 -- news is what the other processes must know at once: "changed", or "met" where
--- a rule is about to settle, which is told at most twice a second.
+-- they are asked to tell of their successes.
 local was = {} -- as loaded
 local function news()
   if c.generation ~= was.generation or c.leases ~= was.leases then return 'changed' end
-  if c.met_at > 0 and was.met_at == 0 and math.abs(now - c.told_at) >= 500 then -- or the clock went back
-    set('told_at', now)
-    return 'met'
-  end
+  if c.asked_at ~= was.asked_at then return 'met' end
   return nil
 end
 
@@ -336,7 +333,7 @@ local function rule(at, failed, slow)
   return rate_rule(at, failed, slow)
 end
 
-local function settled() return c.met_at + settle end
+local function settled() return c.settles_from + settle end
 
 local function review()
   if c.met_at > 0 and not rule(math.min(now, settled()), true, true) then set('met_at', 0) end
@@ -414,4 +411,4 @@ local function last_failure(kind, text)
 end
 
 load_circuit()
-was.generation, was.leases, was.met_at = c.generation, c.leases, c.met_at
+was.generation, was.leases, was.asked_at = c.generation, c.leases, c.asked_at

@@ -21,6 +21,26 @@ local function answer(made, settles_in)
   return { int(settles_in or -1), record, head(), made }
 end
 
+local function ask()
+  local since = now - c.asked_at
+  if since >= 500 or since < 0 then set('asked_at', now) end
+end
+
+local function begin_to_settle(cause)
+  local from = now
+  if cause == 'consecutive_failures' or (not cause and c.streak >= 2) then
+    if c.asked_at < c.streak_since then ask() end
+    if c.asked_at >= c.streak_since then from = math.min(c.asked_at, now) end
+  elseif cause then
+    ask()
+  end
+  if not cause then return nil end
+  set('met_at', now)
+  set('settles_from', from)
+  if now < settled() then return nil, settled() - now end
+  return open(now, cause)
+end
+
 local function count()
   local failed = outcome == 'failure'
   if p.rates then add(now, 1, failed and 1 or 0, slow and 1 or 0) end
@@ -51,10 +71,7 @@ local function count()
     local cause = rate_rule(now, failed, slow)
     if cause then return open(now, cause) end
   end
-  if c.met_at == 0 and rule(now, failed, slow) then
-    set('met_at', now)
-    return nil, settle
-  end
+  if c.met_at == 0 then return begin_to_settle(rule(now, failed, slow)) end
   return nil
 end
 

@@ -26,11 +26,11 @@ const pace = 100 * time.Millisecond
 var story = []struct {
 	line  string
 	down  bool
-	lasts time.Duration
+	calls int
 }{
-	{"the provider is up; it is called ten times a second", false, time.Second},
-	{"THE PROVIDER GOES DOWN", true, 3500 * time.Millisecond},
-	{"THE PROVIDER IS UP AGAIN; the breaker can't know yet", false, 3 * time.Second},
+	{"the provider is up; it is called ten times a second", false, 10},
+	{"THE PROVIDER GOES DOWN", true, 35},
+	{"THE PROVIDER IS UP AGAIN; the breaker can't know yet", false, 30},
 }
 
 func main() {
@@ -82,7 +82,8 @@ func run() error {
 	for _, chapter := range story {
 		timeline.say(chapter.line)
 		down.Store(chapter.down)
-		for end := time.Now().Add(chapter.lasts); time.Now().Before(end); time.Sleep(pace) {
+		for range chapter.calls {
+			time.Sleep(pace)
 			// The error is pay's own, or says that pay was not called; then
 			// errors.Is(err, breaker.ErrOpen), and breaker.RetryAfter(err)
 			// says how long to wait. Here the timeline shows what happened.
