@@ -22,7 +22,7 @@ test: ## Run all tests (real-server tests need redis-server on the PATH)
 	@set -e; for module in $(MODULES); do \
 		flags="$(TESTFLAGS)"; case $$module in */internal/rules/) flags="$${flags#-race }";; esac; \
 		echo "== $$module: go test $$flags ./..."; (cd $$module && go test $$flags ./...); done
-	go test -run TestFleet -timeout 20m . # which are too large for the race detector
+	go test -run 'TestFleet|DecidesAsTheModelDoes' -timeout 20m . # which are too large for the race detector
 
 lint: ## Check formatting, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }

@@ -275,7 +275,7 @@ func raceEnabled() bool {
 }
 
 func diffSequences() int {
-	if testing.Short() {
+	if testing.Short() || raceEnabled() { // what is compared runs on one goroutine: make test runs the rest without
 		return 200
 	}
 	return 2000
@@ -293,9 +293,7 @@ func TestRedisDecidesAsTheModelDoes(t *testing.T) {
 		r := redisRig(t)
 		if server != nil {
 			r.add("redis-server", newRedisSide(server.Client(&redis.Options{DB: i})))
-			if raceEnabled() { // miniredis is too slow then
-				r.slow = 1
-			}
+			r.slow = 1 // miniredis takes ten times as long
 		}
 		r.add("miniredis", newRedisSide(miniClient(t)))
 		rigs = append(rigs, r)
@@ -339,7 +337,7 @@ func TestADifferenceInTheRulesIsFound(t *testing.T) {
 		"a met rule is never unmet":          {"if c.met_at > 0 and not rule", "if false and not rule"},
 		"a success after it settled counts":  {"(c.met_at == 0 or succeeded <= settled())", "true"},
 		"a run asks when it is three long":   {"c.streak >= 2", "c.streak >= 3"},
-		"a run settles from when it is met":  {"from = math.min(c.asked_at, now)", "from = now"},
+		"a run settles from when it is met":  {"from = c.asked_at", "from = now"},
 		"asks as often as it likes":          {"since >= 500", "since >= 1"},
 		"a late result counts":               {" or generation ~= c.generation", ""},
 		"a message counts each time":         {"return not known", "return true"},

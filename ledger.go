@@ -61,7 +61,7 @@ func (l *ledger) heard(now time.Time) {
 	defer l.mu.Unlock()
 	l.writes++
 	l.replace(nil)
-	l.announced, l.recorded = now, true
+	l.announced = now
 }
 
 // calm reports whether all that happens to the circuit from at on is announced.
@@ -222,13 +222,7 @@ func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 func (l *ledger) outdated(read, now time.Time, hears bool, enough time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case !l.recorded:
-		return false
-	case l.announced.After(read):
-		return true
-	}
-	return now.Sub(read) > enough && !(hears && l.isCalm(read))
+	return l.announced.After(read) || now.Sub(read) > enough && !(hears && l.isCalm(read))
 }
 
 // mustClear reports whether a head shows a streak that a success of ours may

@@ -39,7 +39,7 @@ func startProcess(t *testing.T, srv *redistest.Server, p breaker.Policy) realPro
 	// One connection, so that no command waits for another one's greeting.
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr, PoolSize: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	store := breaker.NewRedisStoreAt(client, breaker.RedisConfig{MaxStaleness: -1}, serverClock)
+	store := breaker.NewRedisStoreAt(client, breaker.RedisConfig{MaxStaleness: -1, Settle: time.Minute}, serverClock) // no call is a long one
 	return realProcess{patientBreaker(t, store, breaker.Config{Policy: p}), proxy}
 }
 

@@ -118,11 +118,12 @@ func (c *Circuit) beginToSettle(m *Moment, p *Policy, cause string) *Transition 
 	from := now
 	switch {
 	case cause == CauseConsecutiveFailures || cause == "" && c.Streak >= 2:
-		if c.AskedAt < c.StreakSince {
+		asked := func() bool { return c.StreakSince <= c.AskedAt && c.AskedAt <= now }
+		if !asked() {
 			c.ask(now)
 		}
-		if c.AskedAt >= c.StreakSince {
-			from = min(c.AskedAt, now)
+		if asked() {
+			from = c.AskedAt
 		}
 	case cause != "":
 		c.ask(now)

@@ -29,8 +29,9 @@ end
 local function begin_to_settle(cause)
   local from = now
   if cause == 'consecutive_failures' or (not cause and c.streak >= 2) then
-    if c.asked_at < c.streak_since then ask() end
-    if c.asked_at >= c.streak_since then from = math.min(c.asked_at, now) end
+    local function asked() return c.streak_since <= c.asked_at and c.asked_at <= now end
+    if not asked() then ask() end
+    if asked() then from = c.asked_at end
   elseif cause then
     ask()
   end
