@@ -126,7 +126,7 @@ func (w *diffWorld) take(s diffStep, side int) (a diffAnswer, err error) {
 		if a.Rejected != nil || a.Permit.Probe != "" || a.Permit.Forced {
 			a.Permit.streak = 0 // nothing reads it
 		}
-		a.Permit.read = time.Time{} // of no clock that the sides share
+		a.Permit.read = nil // of no clock that the sides share
 		w.permits[s.permit].bySide = append(w.permits[s.permit].bySide, a.Permit)
 		if a.Rejected != nil {
 			w.permits[s.permit].bySide = nil

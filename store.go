@@ -74,8 +74,9 @@ type Permit struct {
 	streak uint64
 
 	// read is when that was. Only RedisStore needs it: the success of a long
-	// call may have something to clear that began since.
-	read time.Time
+	// call may have something to clear that began since. A pointer, since a
+	// permit is made for each call and this is hardly ever read.
+	read *time.Time
 }
 
 // A Result is what came of a permitted call.

@@ -164,8 +164,9 @@ func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger,
 		l.saw(sight{generation: h.generation, recorded: h.recorded, epoch: epoch}, p)
 		return Permit{}, false, nil
 	}
-	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: h.view(sent)})
-	return Permit{Generation: h.generation, streak: h.streak, read: sent}, true, nil
+	v := h.view(sent)
+	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: v})
+	return Permit{Generation: h.generation, streak: h.streak, read: &v.read}, true, nil
 }
 
 // see takes in what a read or a decision showed, and keeps it as a view where
@@ -207,7 +208,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	if reply[6] == "1" {
 		v.until = sent.Add(left) // rather too early: then the server is asked
 	}
-	pm := Permit{Generation: v.generation, streak: v.streak, read: sent}
+	pm := Permit{Generation: v.generation, streak: v.streak, read: &v.read}
 	for _, text := range reply[7:] {
 		pm.Transitions = append(pm.Transitions, decodeTransition(text, key, InstanceOf(ctx)))
 	}
@@ -258,7 +259,7 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 	if p.rates() && l.tally(pm.Generation, now, p.Window, 2*s.tellDelay()) {
 		s.tellLater(key, p, l, r.later)
 	}
-	if s.settle > 0 && l.outdated(pm.read, now, s.views.push.hears(pm.read), s.tellDelay()) {
+	if s.settle > 0 && pm.read != nil && l.outdated(*pm.read, now, s.views.push.hears(*pm.read), s.tellDelay()) {
 		s.askLater(key, p, l, pm.Generation, r.later)
 	}
 	return false
@@ -336,69 +337,6 @@ func (s *RedisStore) steer(ctx context.Context, key string, p *Policy, verb, by,
 		s.say(key, nil) // then with the next names
 	}
 	return s.transition(reply, key, InstanceOf(ctx)), nil
-}
-
-// tellLater has the tallies told soon: a rule that others' reports meet must
-// find them within Settle.
-func (s *RedisStore) tellLater(key string, p *Policy, l *ledger, later *background) {
-	later.after(s.tellDelay(), job{op: "tell", key: key, atClose: true, do: func(ctx context.Context) (*Transition, error) {
-		return s.hear(ctx, key, p, l, later)
-	}})
-}
-
-// tellDelay is how long successes are gathered before they are told.
-func (s *RedisStore) tellDelay() time.Duration {
-	if s.settle == 0 {
-		return 50 * time.Millisecond
-	}
-	return s.settle / 3
-}
-
-// settleLater looks again, once it is due, at a rule that a report met. If this
-// process dies before, whoever comes next does.
-func (s *RedisStore) settleLater(key string, p *Policy, d time.Duration, later *background) {
-	later.after(d, job{op: "settle", key: key, do: func(ctx context.Context) (*Transition, error) {
-		return s.hear(ctx, key, p, s.ledger(key), later)
-	}})
-}
-
-// speakUp says what this process knows of a circuit that is about to open.
-func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
-	if p := l.toSay(); p != nil {
-		later.after(0, job{op: "hear", key: key, do: func(ctx context.Context) (*Transition, error) {
-			return s.hear(ctx, key, p, l, later)
-		}})
-	}
-}
-
-// askLater looks whether a success ended a run of failures that began during
-// its call.
-func (s *RedisStore) askLater(key string, p *Policy, l *ledger, generation uint64, later *background) {
-	later.after(0, job{op: "ask", key: key, do: func(ctx context.Context) (*Transition, error) {
-		h, err := headOf(s.client.HMGet(ctx, l.keys[0], headFields...))
-		if err != nil || !l.mustClear(&h, generation) {
-			return nil, err
-		}
-		return s.hear(ctx, key, p, l, later)
-	}})
-}
-
-func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger, later *background) (*Transition, error) {
-	sent, epoch := s.now(), l.epoch()
-	reply, err := s.texts(ctx, s.scripts.hear, l.keys, s.args(ctx, p, l, s.id()))
-	if err == nil && len(reply) == 0 {
-		err = garbled("hear", reply)
-	}
-	if err != nil || reply[0] == "" {
-		l.wrote() // perhaps
-	}
-	if err != nil {
-		return nil, err
-	}
-	if h := parseHead(reply[0]); reply[0] != "" {
-		s.see(l, key, p, later, sight{generation: h.generation, recorded: true, changed: true, epoch: epoch, view: h.view(sent)})
-	}
-	return s.transition(reply[1:], key, InstanceOf(ctx)), nil
 }
 
 // History implements Historian.

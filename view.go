@@ -88,7 +88,7 @@ func (s *RedisStore) viewed(key string, l *ledger, pm *Permit) (rejected *Reject
 	}
 	v.use()
 	if v.verdict == verdictRun {
-		pm.Generation, pm.streak, pm.read = v.generation, v.streak, v.read
+		pm.Generation, pm.streak, pm.read = v.generation, v.streak, &v.read
 		return nil, true
 	}
 	left := v.left
