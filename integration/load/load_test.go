@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -18,12 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/breakerkit/breaker"
+	"github.com/breakerkit/breaker/internal/plot"
 	"github.com/breakerkit/breaker/internal/redistest"
 )
 
 var (
 	allCalls = flag.Int("calls", 100_000, "calls in TestCalls; 1000000 in the long form")
 	soak     = flag.Duration("soak", 2*time.Second, "how long TestSoak goes on; 10m in the long form")
+	plotTo   = flag.String("soak.plot", "", "`file` that TestSoak draws memory and goroutines in, as SVG")
 	attack   = flag.Int("attack", 20_000, "distinct keys of an attacker; 1000000 in the long form")
 )
 
@@ -139,6 +142,7 @@ func TestCalls(t *testing.T) {
 
 // Memory and goroutines stay where they were once all keys are known.
 func TestSoak(t *testing.T) {
+	var heaps, routines plot.Panel
 	for name, store := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			l := newLoad(t, store)
@@ -147,16 +151,18 @@ func TestSoak(t *testing.T) {
 				l.call(key)
 			}
 			l.calls(20 * goroutines)
+			inUse, running := plot.Series{Name: name}, plot.Series{Name: name}
 			first, most := heap(), 0
 			began := time.Now()
-			for next := began.Add(10 * time.Second); time.Since(began) < *soak; {
+			for next := began; time.Since(began) < *soak; {
 				l.calls(200 * goroutines)
 				l.down.Store(!l.down.Load()) // dependencies come and go
 				most = max(most, runtime.NumGoroutine())
 				if time.Now().After(next) {
-					next = time.Now().Add(10 * time.Second)
-					t.Logf("%s after %v: %.1f MB in use, %d goroutines, %d calls", name, time.Since(began).Round(time.Second),
-						heap(), runtime.NumGoroutine(), l.ran.Load()+l.rejected.Load())
+					next = time.Now().Add(*soak / 60)
+					at := time.Since(began).Minutes()
+					inUse.Points = append(inUse.Points, [2]float64{at, heap()})
+					running.Points = append(running.Points, [2]float64{at, float64(runtime.NumGoroutine())})
 				}
 			}
 			last := heap()
@@ -164,10 +170,32 @@ func TestSoak(t *testing.T) {
 			assert.Less(t, most, before+goroutines, "goroutines between calls, %d before", before)
 			assert.Zero(t, l.wrong.Load())
 			require.NoError(t, l.Close())
+			heaps.Series, routines.Series = append(heaps.Series, inUse), append(routines.Series, running)
 			t.Logf("| %s, %v | %d calls; %.1f MB in use at first, %.1f MB at last; %d goroutines before, %d at most between calls |",
 				name, soak, l.ran.Load()+l.rejected.Load(), first, last, before, most)
 		})
 	}
+	if *plotTo != "" {
+		for _, p := range []*plot.Panel{&heaps, &routines} {
+			p.XLabel, p.XTicks = "minutes", ticks(soak.Minutes())
+			most := 0.0
+			for _, s := range p.Series {
+				for _, at := range s.Points {
+					most = max(most, at[1])
+				}
+			}
+			p.YTicks = ticks(most * 1.2)
+		}
+		heaps.Title, heaps.YLabel = "Memory in use after a collection", "MB"
+		routines.Title, routines.YLabel = "Goroutines between calls", ""
+		require.NoError(t, plot.Draw(*plotTo, &heaps, &routines))
+	}
+}
+
+// ticks are five from zero on that reach most.
+func ticks(most float64) []float64 {
+	step := math.Ceil(most / 4)
+	return []float64{0, step, 2 * step, 3 * step, 4 * step}
 }
 
 // hostile is the i-th key of an attacker: as long as may be, and of bytes that

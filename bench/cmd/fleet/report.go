@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/breakerkit/breaker/internal/plot"
 )
 
 // publish draws the plots, and puts the tables between the marks of
@@ -67,7 +69,7 @@ func loadTable(f *figures) string {
 	for _, way := range wayNames {
 		for _, p := range f.Load[way] {
 			fmt.Fprintf(&t, "| %s | %d | %d | %s | %s | %.3f | %.0f %% | %d | %d | %s | %.0f |\n", way, p.Processes, p.Keys,
-				label(math.Round(p.Calls)), label(math.Round(p.Commands)), p.Commands/p.Calls, 100*p.CPU, p.Records, p.Hash, label(float64(p.History)), p.Name)
+				plot.Label(math.Round(p.Calls)), plot.Label(math.Round(p.Commands)), p.Commands/p.Calls, 100*p.CPU, p.Records, p.Hash, plot.Label(float64(p.History)), p.Name)
 		}
 	}
 	return t.String()
@@ -78,7 +80,7 @@ func stormTable(f *figures) string {
 	t.WriteString("| | failures/s | report, p50 (ms) | p99 | bare round trip, p50 | p99 | p99 of a report / p50 of a round trip | announcements/s | server's CPU |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, way := range wayNames {
 		if s := f.Storm[way]; s != nil {
-			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s | %.1f | %.1f | %.0f %% |\n", way, label(math.Round(s.Failures)), ms(s.Report[0]), ms(s.Report[1]),
+			fmt.Fprintf(&t, "| %s | %s | %s | %s | %s | %s | %.1f | %.1f | %.0f %% |\n", way, plot.Label(math.Round(s.Failures)), ms(s.Report[0]), ms(s.Report[1]),
 				ms(s.RoundTrip[0]), ms(s.RoundTrip[1]), float64(s.Report[1])/float64(s.RoundTrip[0]), s.Announcements, 100*s.CPU)
 		}
 	}
@@ -88,17 +90,17 @@ func stormTable(f *figures) string {
 // drawStaleness is a histogram: what share of trips was seen in which 5 ms.
 func drawStaleness(file string, f *figures) error {
 	const bin, top = 5, 130.0
-	p := func(title string, of func(*staleness) []time.Duration) *panel {
-		p := &panel{Title: title, XLabel: "ms until the other process saw it; the last bar: or more", YLabel: "% of all, in bins of 5 ms",
+	p := func(title string, of func(*staleness) []time.Duration) *plot.Panel {
+		p := &plot.Panel{Title: title, XLabel: "ms until the other process saw it; the last bar: or more", YLabel: "% of all, in bins of 5 ms",
 			XTicks: ticks(0, top, 10), YTicks: ticks(0, 100, 20), Bars: true}
 		for _, way := range wayNames {
 			if s := f.Staleness[way]; s != nil {
-				p.Series = append(p.Series, series{way, histogram(of(s), bin, top)})
+				p.Series = append(p.Series, plot.Series{Name: way, Points: histogram(of(s), bin, top)})
 			}
 		}
 		return p
 	}
-	return draw(file, p("A trip", func(s *staleness) []time.Duration { return s.Trips }),
+	return plot.Draw(file, p("A trip", func(s *staleness) []time.Duration { return s.Trips }),
 		p("A recovery", func(s *staleness) []time.Duration { return s.Recoveries }))
 }
 
@@ -123,10 +125,10 @@ func ticks(from, to, step float64) (at []float64) {
 
 func drawLoad(file string, f *figures) error {
 	const processes, keys = 200, 1000
-	p := func(title, label string, xs []float64, x func(load) (float64, bool)) *panel {
-		p := &panel{Title: title, XLabel: label, YLabel: "commands a second", XTicks: xs, YTicks: []float64{10, 100, 1000, 10_000}, LogX: true, LogY: true}
+	p := func(title, label string, xs []float64, x func(load) (float64, bool)) *plot.Panel {
+		p := &plot.Panel{Title: title, XLabel: label, YLabel: "commands a second", XTicks: xs, YTicks: []float64{10, 100, 1000, 10_000}, LogX: true, LogY: true}
 		for _, way := range wayNames {
-			s := series{Name: way}
+			s := plot.Series{Name: way}
 			for _, point := range f.Load[way] {
 				if at, ok := x(point); ok {
 					s.Points = append(s.Points, [2]float64{at, point.Commands})
@@ -136,7 +138,7 @@ func drawLoad(file string, f *figures) error {
 		}
 		return p
 	}
-	return draw(file,
+	return plot.Draw(file,
 		p("1,000 keys", "processes, 50 calls a second each", []float64{25, 50, 100, 200},
 			func(l load) (float64, bool) { return float64(l.Processes), l.Keys == keys }),
 		p("200 processes", "keys", []float64{10, 100, 1000},

@@ -1,4 +1,5 @@
-package main
+// Package plot draws lines and bars as SVG, for the measurements in docs.
+package plot
 
 import (
 	"fmt"
@@ -8,17 +9,18 @@ import (
 	"text/template"
 )
 
-// A panel is one set of axes: lines or bars of one series a way. Values of x
-// and y lie within its ranges; y is logarithmic where LogY is set.
-type panel struct {
+// A Panel is one set of axes: lines or bars, of several series. Values of x
+// and y lie within the first and the last of their ticks.
+type Panel struct {
 	Title, XLabel, YLabel string
 	XTicks, YTicks        []float64
-	LogX, LogY, Bars      bool
-	Series                []series
+	LogX, LogY, Bars      bool // the axis is logarithmic; bars, not lines
+	Series                []Series
 	left                  float64 // where it begins in the picture
 }
 
-type series struct {
+// A Series is points in order of x, under a name.
+type Series struct {
 	Name   string
 	Points [][2]float64
 }
@@ -41,17 +43,17 @@ func scale(v float64, ticks []float64, log bool) float64 {
 	return min(max((v-low)/(high-low), 0), 1)
 }
 
-func (p *panel) X(v float64) float64 { return p.left + padLeft + plotWidth*scale(v, p.XTicks, p.LogX) }
-func (p *panel) Y(v float64) float64 { return padTop + plotHeight*(1-scale(v, p.YTicks, p.LogY)) }
+func (p *Panel) X(v float64) float64 { return p.left + padLeft + plotWidth*scale(v, p.XTicks, p.LogX) }
+func (p *Panel) Y(v float64) float64 { return padTop + plotHeight*(1-scale(v, p.YTicks, p.LogY)) }
 
-func (p *panel) Left() float64   { return p.left + padLeft }
-func (p *panel) Right() float64  { return p.left + panelWidth - padRight }
-func (p *panel) Middle() float64 { return (p.Left() + p.Right()) / 2 }
-func (p *panel) Top() float64    { return padTop }
-func (p *panel) Bottom() float64 { return panelHeight - padBottom }
+func (p *Panel) Left() float64   { return p.left + padLeft }
+func (p *Panel) Right() float64  { return p.left + panelWidth - padRight }
+func (p *Panel) Middle() float64 { return (p.Left() + p.Right()) / 2 }
+func (p *Panel) Top() float64    { return padTop }
+func (p *Panel) Bottom() float64 { return panelHeight - padBottom }
 
 // Path is a line through the points of a series.
-func (p *panel) Path(s series) string {
+func (p *Panel) Path(s Series) string {
 	var path []string
 	for _, at := range s.Points {
 		path = append(path, fmt.Sprintf("%.1f,%.1f", p.X(at[0]), p.Y(at[1])))
@@ -63,7 +65,7 @@ func (p *panel) Path(s series) string {
 // which is as wide as the first two points are apart.
 type bar struct{ X, Y, Width, Height float64 }
 
-func (p *panel) BarsOf(i int) (bars []bar) {
+func (p *Panel) BarsOf(i int) (bars []bar) {
 	points := p.Series[i].Points
 	bin := p.X(points[1][0]) - p.X(points[0][0])
 	width := (bin - barGap) / float64(len(p.Series))
@@ -79,7 +81,7 @@ func (p *panel) BarsOf(i int) (bars []bar) {
 var picture = template.Must(template.New("").Funcs(template.FuncMap{
 	"colour": func(i int) string { return colours[i%len(colours)] },
 	"n":      func(v float64) string { return fmt.Sprintf("%.1f", v) },
-	"label":  label,
+	"label":  Label,
 	"plus":   func(a, b float64) float64 { return a + b },
 	"times":  func(i int, b float64) float64 { return float64(i) * b },
 }).Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{n .Width}} {{n .Height}}" font-family="sans-serif" font-size="11" fill="#24292f">
@@ -113,8 +115,8 @@ var picture = template.Must(template.New("").Funcs(template.FuncMap{
 </svg>
 `))
 
-// label writes a number with its thousands apart.
-func label(v float64) string {
+// Label writes a number with its thousands apart.
+func Label(v float64) string {
 	text := fmt.Sprintf("%g", v)
 	if v >= 1000 {
 		text = fmt.Sprintf("%.0f", v)
@@ -125,8 +127,8 @@ func label(v float64) string {
 	return text
 }
 
-// draw writes panels side by side.
-func draw(file string, panels ...*panel) error {
+// Draw writes panels side by side.
+func Draw(file string, panels ...*Panel) error {
 	for i, p := range panels {
 		p.left = float64(i) * panelWidth
 	}
