@@ -24,6 +24,13 @@ func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Conte
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	// The way of nearly every call on a MemoryStore: the circuit is healthy, and
+	// nothing is measured. It is safe since one atomic load says so, before the
+	// call and after it: whatever changes the circuit in between, or at the same
+	// time, is as if it had come just after.
+	if e, p, generation := b.healthy(key); e != nil {
+		return b.runHealthy(ctx, key, p, e, generation, fn)
+	}
 	c := call{b: b, key: key}
 	err := c.admit(ctx)
 	if err == nil {
@@ -149,6 +156,43 @@ func (c *call) run(ctx context.Context, fn func(context.Context) error) (err err
 		c.leave(ctx, returned, err)
 	}()
 	err = fn(inner)
+	returned = true
+	return err
+}
+
+// healthy returns the circuit of key, its policy and its generation, if it is a
+// healthy one of a MemoryStore whose calls have neither a deadline nor a length.
+func (b *Breaker) healthy(key string) (*memoryCircuit, *Policy, uint64) {
+	if b.memory == nil || b.timed {
+		return nil, nil, 0
+	}
+	p, err := b.policyOf(key)
+	if err != nil || p.CallTimeout > 0 || p.rates() {
+		return nil, nil, 0
+	}
+	e := b.memory.circuits.get(key)
+	if e == nil {
+		return nil, nil, 0
+	}
+	word := e.healthy.Load()
+	if word == 0 {
+		return nil, nil, 0
+	}
+	return e, p, word - 1
+}
+
+// runHealthy is run for such a circuit. Most calls need no more to be kept of
+// them than this.
+func (b *Breaker) runHealthy(ctx context.Context, key string, p *Policy, e *memoryCircuit, generation uint64, fn func(context.Context) error) (err error) {
+	dead, returned := ctx.Err() != nil, false
+	defer func() {
+		if returned && err == nil && e.healthy.Load() == generation+1 {
+			return
+		}
+		c := call{b: b, key: key, policy: p, entry: e, permit: Permit{Generation: generation}, dead: dead}
+		c.leave(ctx, returned, err)
+	}()
+	err = fn(ctx)
 	returned = true
 	return err
 }
