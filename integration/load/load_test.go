@@ -186,7 +186,7 @@ func TestSoak(t *testing.T) {
 			}
 			p.YTicks = ticks(most * 1.2)
 		}
-		heaps.Title, heaps.YLabel = "Memory in use after a collection", "MB"
+		heaps.Title, heaps.YLabel = "Memory in use", "MB"
 		routines.Title, routines.YLabel = "Goroutines between calls", ""
 		require.NoError(t, plot.Draw(*plotTo, &heaps, &routines))
 	}
