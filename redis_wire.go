@@ -127,10 +127,11 @@ func garbled(op string, reply []string) error {
 }
 
 // keys are the names of a circuit's record and history. What stands between
-// the braces is never empty and has no brace, so that both are in one slot.
+// the braces is never empty and has no brace, so that both are in one slot. They
+// share their memory, for as long as a process remembers the circuit.
 func (s *RedisStore) keys(key string) []string {
-	record := s.prefix + "{" + escape(key) + "}"
-	return []string{record, record + ":log"}
+	history := s.prefix + "{" + escape(key) + "}:log"
+	return []string{strings.TrimSuffix(history, ":log"), history}
 }
 
 // keyOf is the key of a circuit whose record has that name.
