@@ -328,12 +328,15 @@ func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, 
 	if b.redis != nil {
 		tell = b.redis.tell
 	}
-	_ = b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
+	err := b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
 		op: "report", key: key, limit: b.cfg.StoreTimeout, inline: b.inline,
 		do: func(ctx context.Context) error {
 			return b.noting(ctx, func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
 		},
 	})
+	if err != nil && b.redis != nil {
+		b.redis.ledger(key).untold()
+	}
 }
 
 // errorText is err's text, cut to what is kept. An error whose Error method

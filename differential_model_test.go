@@ -173,7 +173,7 @@ func (s *modelProcess) speak(ctx context.Context, key string, p Policy) (*Transi
 // look takes in the circuit as it is after an operation that brings its head.
 func (s *modelProcess) look() {
 	c := &s.side.c
-	s.ledger.saw(sight{generation: c.Generation, recorded: s.side.recorded,
+	s.ledger.saw(sight{generation: c.Generation, recorded: s.side.recorded, streak: uint64(c.StreakSince),
 		healthy: c.State == StateClosed && c.Override == nil && c.MetAt == 0}, nil)
 }
 

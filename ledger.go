@@ -22,7 +22,7 @@ type ledger struct {
 	streak     int     // own failures in a row
 	failedAt   time.Time
 	succeeded  time.Time
-	spoken     uint64 // the streak that a success of ours was last reported to have ended
+	spoken     uint64 // the streak that a success of ours has ended, or is being reported to have
 	tallies    []ledgerTally
 
 	recorded  bool      // the store has a record of the circuit
@@ -79,6 +79,7 @@ type sight struct {
 	generation uint64
 	recorded   bool   // the store has a record of it
 	healthy    bool   // it is simply closed
+	streak     uint64 // after a message of ours, when its run of failures began; 0: there is none
 	changed    bool   // it may have been changed by what showed it
 	view       *view  // to act on from now on; nil: none
 	epoch      uint64 // as it was before
@@ -90,6 +91,9 @@ func (l *ledger) saw(s sight, p *Policy) bool {
 	defer l.mu.Unlock()
 	l.policy = p
 	kept := l.take(s)
+	if s.streak == l.spoken { // our success came before it
+		l.spoken = 0
+	}
 	if s.changed {
 		l.writes++
 		if !kept {
@@ -196,7 +200,7 @@ func (l *ledger) failed(generation uint64, now time.Time) {
 
 // success counts a success and returns whether the store must hear of it:
 // because it ends a streak that the permit showed and that no success of ours
-// has been reported to end before.
+// has ended before, or is being reported to.
 func (l *ledger) success(pm *Permit, now time.Time) (mustTell bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,6 +227,13 @@ func (l *ledger) outdated(read, now time.Time, hears bool, enough time.Duration)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.announced.After(read) || now.Sub(read) > enough && !(hears && l.isCalm(read))
+}
+
+// untold says that a message of ours was not sent, or may have been lost.
+func (l *ledger) untold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spoken = 0
 }
 
 // mustClear reports whether a head shows a streak that a success of ours may

@@ -280,6 +280,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 	reply, err := s.texts(ctx, s.scripts.report, l.keys, args)
 	if err != nil || len(reply) < 3 {
 		l.wrote() // perhaps
+		l.untold()
 	}
 	if err != nil {
 		return nil, err
@@ -294,7 +295,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 		s.say(key, r.later)
 	}
 	h := parseHead(reply[2])
-	s.see(l, key, &p, r.later, sight{generation: h.generation, recorded: reply[1] != "none", changed: true, epoch: epoch, view: h.view(sent)})
+	s.see(l, key, &p, r.later, sight{generation: h.generation, recorded: reply[1] != "none", streak: h.streak, changed: true, epoch: epoch, view: h.view(sent)})
 	return s.transition(reply[3:], key, r.Instance), nil
 }
 
