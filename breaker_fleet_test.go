@@ -305,6 +305,71 @@ func TestSuccessesComeInWhileARateSettles(t *testing.T) {
 	}
 }
 
+// Where successes unmeet nothing, nobody is asked for them.
+func TestNobodyIsAskedWhereNoRuleIsOfARun(t *testing.T) {
+	for name, p := range map[string]breaker.Policy{"window": {WindowFailures: 100}, "rate": {FailureRate: 0.9, MinCalls: 100}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newMiniRedis(t)
+				w := watch(server)
+				a := newBreaker(t, server.store(t), under(p))
+				b := newBreaker(t, breaker.NewRedisStore(server.client(t), breaker.RedisConfig{}), under(p))
+				executeN(t, b, "k", 1, nil)
+				time.Sleep(5 * time.Second)
+				w.since()
+				executeN(t, a, "k", 2, errDown)
+				synctest.Wait()
+				sent := w.since()
+				delete(sent, "ping")
+				assert.Equal(t, map[string]int{"hmget": 2, "evalsha": 2, "eval": 1}, sent, "two calls and their reports")
+
+				long := beginCall(a, "k") // under a rate it tells this success, and does not ask
+				time.Sleep(time.Second)
+				executeN(t, a, "k", 1, nil)
+				time.Sleep(time.Second)
+				w.since()
+				require.NoError(t, long.finish(nil))
+				synctest.Wait()
+				assert.Zero(t, w.since()["hmget"])
+			})
+		})
+	}
+}
+
+// A rate has its time to settle though a run of failures was asked of long before.
+func TestARateSettlesFromWhenItIsMetThoughARunWasToo(t *testing.T) {
+	redisBubble(t, func(t *testing.T, join join) {
+		a, b, heardA, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4, FailureRate: 0.5, MinCalls: 4})
+		executeN(t, a, "k", 2, errDown) // asks
+		time.Sleep(settle - 10*time.Millisecond)
+		executeN(t, b, "k", 2, errDown) // meets both
+		time.Sleep(5 * time.Millisecond)
+		executeN(t, a, "k", 1, nil) // ends the run
+		time.Sleep(settle - 10*time.Millisecond)
+		require.Equal(t, breaker.StateClosed, stateOf(t, a, "k"), "%v %v", heardA.path(), heardB.path())
+		time.Sleep(10 * time.Millisecond)
+		assert.Equal(t, breaker.StateOpen, stateOf(t, a, "k"))
+	})
+}
+
+// A rule that an older process met settles as long as any.
+func TestARuleMetByAnOlderProcessSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newMiniRedis(t)
+		join := func(cfg breaker.Config) *breaker.Breaker { return newBreaker(t, server.store(t), cfg) }
+		a, b, _, _ := pair(join, breaker.Policy{ConsecutiveFailures: 4})
+		executeN(t, a, "k", 2, errDown)
+		executeN(t, b, "k", 2, errDown)
+		server.HDel("breaker:{k}", "asked_at")
+		time.Sleep(settle - time.Millisecond)
+		assert.Equal(t, breaker.StateClosed, stateOf(t, a, "k"))
+		executeN(t, a, "k", 1, errNeutral)
+		assert.Equal(t, breaker.StateClosed, stateOf(t, a, "k"))
+		time.Sleep(2 * time.Millisecond)
+		assert.Equal(t, breaker.StateOpen, stateOf(t, a, "k"))
+	})
+}
+
 func TestWithoutSettlingEveryRuleOpensAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newMiniRedis(t)

@@ -206,7 +206,8 @@ func (w *diffWriter) wait(world *diffWorld) time.Duration {
 		due(c.RetryAt)
 	}
 	if c.MetAt > 0 {
-		due(c.SettlesFrom + 150)
+		due(c.MetAt + 150)
+		due(c.AskedAt + 150)
 	}
 	for _, l := range c.Leases {
 		due(l.Until)

@@ -275,7 +275,7 @@ func decodeCircuit(f map[string]string) *Circuit {
 	c := &Circuit{
 		State: stateOf(f["state"]), Generation: uint64(int64Of("generation")), ChangedAt: int64Of("changed_at"),
 		Streak: intOf("streak"), StreakSince: int64Of("streak_since"),
-		Counted: Window{By: f["window_by"]}, RetryHint: int64Of("retry_hint"), MetAt: int64Of("met_at"), SettlesFrom: int64Of("settles_from"), AskedAt: int64Of("asked_at"),
+		Counted: Window{By: f["window_by"]}, RetryHint: int64Of("retry_hint"), MetAt: int64Of("met_at"), AskedAt: int64Of("asked_at"),
 		OpenedAt: int64Of("opened_at"), RetryAt: int64Of("retry_at"), Reopens: intOf("reopens"),
 		ProbeSuccesses: intOf("probe_successes"),
 	}

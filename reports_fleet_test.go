@@ -68,7 +68,7 @@ func TestMissingFieldsCrashNobody(t *testing.T) {
 
 func TestGarbageInARecordCrashesNobody(t *testing.T) {
 	fields := []string{"state", "generation", "changed_at", "streak", "streak_since", "window", "failures", "retry_hint",
-		"met_at", "settles_from", "asked_at", "opened_at", "retry_at", "reopens", "probe_successes", "leases", "override", "override_until", "recent", "version"}
+		"met_at", "asked_at", "opened_at", "retry_at", "reopens", "probe_successes", "leases", "override", "override_until", "recent", "version"}
 	synctest.Test(t, func(t *testing.T) {
 		server := newMiniRedis(t)
 		policy := under(breaker.Policy{ConsecutiveFailures: 2, WindowFailures: 9, FailureRate: 0.9, MinCalls: 50})

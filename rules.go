@@ -17,22 +17,33 @@ func (c *Circuit) advance(m *Moment, p *Policy) []Transition {
 		}
 		return nil
 	}
-	if settled := c.settled(m); c.MetAt > 0 && m.now() >= settled {
-		// Judged as of the time it was due, so that it does not matter who comes first.
-		at := c.MetAt
+	if c.due(m, p) {
 		c.hear(m, p)
-		cause := c.rule(p, settled, true, true)
-		c.MetAt = 0
-		if cause != "" {
-			return []Transition{*c.open(m, p, at, cause)}
+		c.review(m, p)
+		if c.due(m, p) {
+			// Judged as of the time it was due, so that it does not matter who comes first.
+			return []Transition{*c.open(m, p, c.MetAt, c.rule(p, c.settled(m, p), true, true))}
 		}
-		c.hearSuccess(m) // one that came too late for the rule still ends the run
+		c.hearSuccess(m, p) // one that came too late for the rule still ends the run
 	}
 	return nil
 }
 
-// settled is when a met rule has been met long enough.
-func (c *Circuit) settled(m *Moment) int64 { return c.SettlesFrom + millis(m.Settle) }
+// due reports whether a rule has been met and has settled.
+func (c *Circuit) due(m *Moment, p *Policy) bool { return c.MetAt > 0 && m.now() >= c.settled(m, p) }
+
+// settled is when a met rule has settled: a run of failures Settle after all
+// were asked to tell of their successes, if they were before it met the rule.
+func (c *Circuit) settled(m *Moment, p *Policy) int64 {
+	from := c.MetAt
+	if c.runMet(p) && c.asked(from) {
+		from = c.AskedAt
+	}
+	return from + millis(m.Settle)
+}
+
+// asked reports whether the processes were asked by then of the run at hand.
+func (c *Circuit) asked(by int64) bool { return c.StreakSince <= c.AskedAt && c.AskedAt <= by }
 
 // hear takes in the evidence of a process, once an operation: its successes
 // end a run of failures that began before them, its tallies join the window. A
@@ -43,7 +54,7 @@ func (c *Circuit) hear(m *Moment, p *Policy) {
 		return
 	}
 	m.heard = true
-	c.hearSuccess(m)
+	c.hearSuccess(m, p)
 	if p.rates() {
 		for _, t := range e.Tallies {
 			c.Counted.add(p, m.now()-t.Age.Milliseconds(), m.now(), e.Process, t.Calls, 0, 0)
@@ -52,13 +63,13 @@ func (c *Circuit) hear(m *Moment, p *Policy) {
 	c.review(m, p)
 }
 
-func (c *Circuit) hearSuccess(m *Moment) {
+func (c *Circuit) hearSuccess(m *Moment, p *Policy) {
 	e := m.Evidence
 	if e == nil || e.Generation != c.Generation || !e.HasSucceeded {
 		return
 	}
 	at := m.now() - e.SinceSuccess.Milliseconds()
-	if c.Streak > 0 && c.StreakSince <= at && (c.MetAt == 0 || at <= c.settled(m)) {
+	if c.Streak > 0 && c.StreakSince <= at && (c.MetAt == 0 || at <= c.settled(m, p)) {
 		m.restarted = true
 		c.endStreak()
 	}
@@ -66,7 +77,7 @@ func (c *Circuit) hearSuccess(m *Moment) {
 
 // review drops a met rule that successes have unmet.
 func (c *Circuit) review(m *Moment, p *Policy) {
-	if c.MetAt > 0 && c.rule(p, min(m.now(), c.settled(m)), true, true) == "" {
+	if c.MetAt > 0 && c.rule(p, min(m.now(), c.settled(m, p)), true, true) == "" {
 		c.MetAt = 0
 	}
 }
@@ -104,43 +115,35 @@ func (c *Circuit) count(m *Moment, p *Policy, r Result) *Transition {
 	if cause := c.ruleMetAtOnce(m, p, failed, slow); cause != "" {
 		return c.open(m, p, now, cause)
 	}
-	if m.settles() && c.MetAt == 0 {
+	if m.settles() {
 		return c.beginToSettle(m, p, c.rule(p, now, failed, slow))
 	}
 	return nil
 }
 
-// beginToSettle has the processes tell of their successes, and a rule that is met
-// by cause wait until they have. A run of failures makes them do so when it is
-// two long: where failures are far apart, all have spoken when it is long enough.
+// beginToSettle has a rule that is met by cause wait until the processes have told
+// of their successes. A run of failures makes them do so when it is two long:
+// where failures are far apart, all have spoken when it is long enough.
 func (c *Circuit) beginToSettle(m *Moment, p *Policy, cause string) *Transition {
 	now := m.now()
-	from := now
-	switch {
-	case cause == CauseConsecutiveFailures || cause == "" && c.Streak >= 2:
-		asked := func() bool { return c.StreakSince <= c.AskedAt && c.AskedAt <= now }
-		if !asked() {
-			c.ask(now)
+	if c.MetAt == 0 {
+		c.ask(p, now, cause)
+		if cause != "" {
+			c.MetAt = now
 		}
-		if asked() {
-			from = c.AskedAt
-		}
-	case cause != "":
-		c.ask(now)
 	}
-	if cause == "" {
-		return nil
+	if c.due(m, p) {
+		return c.open(m, p, now, cause)
 	}
-	c.MetAt, c.SettlesFrom = now, from
-	if now < c.settled(m) {
-		return nil
-	}
-	return c.open(m, p, now, cause)
+	return nil
 }
 
-// ask has the processes tell of their successes, twice a second at the most.
-func (c *Circuit) ask(now int64) {
-	if since := now - c.AskedAt; since >= 500 || since < 0 { // or the clock went back
+// ask has the processes tell of their successes, once for a run of failures and
+// twice a second at the most.
+func (c *Circuit) ask(p *Policy, now int64, cause string) {
+	rate := cause != "" && cause != CauseConsecutiveFailures
+	run := p.ConsecutiveFailures > 0 && c.Streak >= min(p.ConsecutiveFailures, 2) && !c.asked(now)
+	if since := now - c.AskedAt; (rate || run) && (since >= 500 || since < 0) { // or the clock went back
 		c.AskedAt = now
 	}
 }
@@ -167,10 +170,14 @@ func (c *Circuit) ruleMetAtOnce(m *Moment, p *Policy, failed, slow bool) string 
 // rule names a rule, met as of now, that successes can unmeet. failed and slow
 // say which rules the call at hand has a say in.
 func (c *Circuit) rule(p *Policy, now int64, failed, slow bool) string {
-	if failed && p.ConsecutiveFailures > 0 && c.Streak >= p.ConsecutiveFailures {
+	if failed && c.runMet(p) {
 		return CauseConsecutiveFailures
 	}
 	return c.rateRule(p, now, failed, slow)
+}
+
+func (c *Circuit) runMet(p *Policy) bool {
+	return p.ConsecutiveFailures > 0 && c.Streak >= p.ConsecutiveFailures
 }
 
 // rateRule names a rate that the window exceeds.

@@ -84,9 +84,8 @@ type Circuit struct {
 	RetryHint   int64  `json:"retry_hint,omitempty"` // until when the streak's failures asked to be left alone
 
 	// MetAt, if set, is when several processes' reports together met a rule
-	// that must still be met Moment.Settle after SettlesFrom.
-	MetAt       int64 `json:"met_at,omitempty"`
-	SettlesFrom int64 `json:"settles_from,omitempty"`
+	// that must settle before it opens the circuit.
+	MetAt int64 `json:"met_at,omitempty"`
 
 	// AskedAt is when the processes were last asked to tell of successes that
 	// would end the streak.

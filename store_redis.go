@@ -38,10 +38,10 @@ type RedisConfig struct {
 
 	// Settle is how long processes that had successes have to say so before a
 	// rule opens the circuit that several processes' reports met together. They
-	// are asked at the second failure of a run; a rate settles from when it is
-	// met. A rule that one process's failures meet alone opens at once. Default
-	// 150ms; negative: every rule opens at once, as it may where a single
-	// process uses the store.
+	// are asked at the second failure of a run, where the policy counts runs; a
+	// rate settles from when it is met. A rule that one process's failures meet
+	// alone opens at once. Default 150ms; negative: every rule opens at once, as
+	// it may where a single process uses the store.
 	//
 	// The calls that begin in this time are made, also to a dependency that is
 	// dead.
@@ -259,7 +259,7 @@ func (s *RedisStore) mustTell(key string, p *Policy, pm *Permit, r *Result) bool
 	if p.rates() && l.tally(pm.Generation, now, p.Window, 2*s.tellDelay()) {
 		s.tellLater(key, p, l, r.later)
 	}
-	if s.settle > 0 && pm.read != nil && l.outdated(*pm.read, now, s.views.push.hears(*pm.read), s.tellDelay()) {
+	if s.settle > 0 && p.ConsecutiveFailures > 0 && pm.read != nil && l.outdated(*pm.read, now, s.views.push.hears(*pm.read), s.tellDelay()) {
 		s.askLater(key, p, l, pm.Generation, r.later)
 	}
 	return false

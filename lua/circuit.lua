@@ -328,12 +328,22 @@ local function rate_rule(at, failed, slow)
   return nil
 end
 
+local function run_met() return p.consecutive > 0 and c.streak >= p.consecutive end
+
 local function rule(at, failed, slow)
-  if failed and p.consecutive > 0 and c.streak >= p.consecutive then return 'consecutive_failures' end
+  if failed and run_met() then return 'consecutive_failures' end
   return rate_rule(at, failed, slow)
 end
 
-local function settled() return c.settles_from + settle end
+local function asked(by) return c.streak_since <= c.asked_at and c.asked_at <= by end
+
+local function settled()
+  local from = c.met_at
+  if run_met() and asked(from) then from = c.asked_at end
+  return from + settle
+end
+
+local function due() return c.met_at > 0 and now >= settled() end
 
 local function review()
   if c.met_at > 0 and not rule(math.min(now, settled()), true, true) then set('met_at', 0) end
@@ -392,12 +402,10 @@ local function advance()
     end_override()
     return steer(from, 'override_ended', before)
   end
-  if c.met_at > 0 and now >= settled() then
-    local at, due = c.met_at, settled()
+  if due() then
     hear()
-    local cause = rule(due, true, true)
-    set('met_at', 0)
-    if cause then return open(at, cause) end
+    review()
+    if due() then return open(c.met_at, rule(settled(), true, true)) end
     hear_success() -- one that came too late for the rule still ends the run
   end
   return nil

@@ -11,15 +11,15 @@
 local verb, by = ARGV[8], ARGV[9]
 
 if verb == 'clear' then
-  local due = advance()
-  if not due and c.override ~= '' then
+  local made = advance()
+  if not made and c.override ~= '' then
     local from, before = visible(), counts()
     end_override()
     record({ kind = 'cleared', by = by })
-    due = steer(from, 'override_cleared', before)
+    made = steer(from, 'override_cleared', before)
   end
   save()
-  return { due }
+  return { made }
 end
 
 local from, before = visible(), counts()

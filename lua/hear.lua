@@ -3,7 +3,7 @@
 --
 -- Reply: its head, empty if it has no record, then the transition made, if any.
 
-local due = advance()
+local made = advance()
 if not c.fresh and c.override == '' and c.state == 'closed' then hear() end
 save()
-return { c.fresh and '' or head(), due }
+return { c.fresh and '' or head(), made }

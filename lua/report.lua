@@ -21,25 +21,19 @@ local function answer(made, settles_in)
   return { int(settles_in or -1), record, head(), made }
 end
 
-local function ask()
+local function ask(cause)
+  local rate = cause and cause ~= 'consecutive_failures'
+  local run = p.consecutive > 0 and c.streak >= math.min(p.consecutive, 2) and not asked(now)
   local since = now - c.asked_at
-  if since >= 500 or since < 0 then set('asked_at', now) end
+  if (rate or run) and (since >= 500 or since < 0) then set('asked_at', now) end
 end
 
 local function begin_to_settle(cause)
-  local from = now
-  if cause == 'consecutive_failures' or (not cause and c.streak >= 2) then
-    local function asked() return c.streak_since <= c.asked_at and c.asked_at <= now end
-    if not asked() then ask() end
-    if asked() then from = c.asked_at end
-  elseif cause then
-    ask()
-  end
-  if not cause then return nil end
-  set('met_at', now)
-  set('settles_from', from)
-  if now < settled() then return nil, settled() - now end
-  return open(now, cause)
+  local begins = cause and c.met_at == 0
+  if c.met_at == 0 then ask(cause) end
+  if begins then set('met_at', now) end
+  if due() then return open(now, cause) end
+  return nil, begins and settled() - now
 end
 
 local function count()
@@ -72,8 +66,7 @@ local function count()
     local cause = rate_rule(now, failed, slow)
     if cause then return open(now, cause) end
   end
-  if c.met_at == 0 then return begin_to_settle(rule(now, failed, slow)) end
-  return nil
+  return begin_to_settle(rule(now, failed, slow))
 end
 
 local function settle_probe()
@@ -99,8 +92,8 @@ local function settle_probe()
   return nil
 end
 
-local due = advance()
-if due or c.override ~= '' or generation ~= c.generation then return answer(due) end
+local made = advance()
+if made or c.override ~= '' or generation ~= c.generation then return answer(made) end
 if c.state == 'closed' then
   if outcome == 'ignored' then return answer(nil) end
   if (outcome == 'failure' or p.rates) and not first_time() then return answer(nil) end

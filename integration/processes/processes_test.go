@@ -164,7 +164,7 @@ func TestVersionsShareACircuitDuringAnUpgrade(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, b.Close()) })
 		return b
 	}
-	older := start(func(c *redis.Client, record string) { c.HDel(ctx, record, "head", "asked_at", "settles_from") })
+	older := start(func(c *redis.Client, record string) { c.HDel(ctx, record, "head", "asked_at") })
 	newer := start(func(c *redis.Client, record string) {
 		if exists(c, record) {
 			c.HSet(ctx, record, "version", 2, "mood", "gloomy", "weight", "12.50")
