@@ -327,6 +327,23 @@ func TestTheServersClockMayBeSetBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A server that lost the circuit counts generations anew, so that what came of an
+// earlier one may bear the number of the one that it begins.
+func TestAResultThatEndsAnOverrideIsNotCountedWhenItArrivesAgain(t *testing.T) {
+	r := redisRig(t)
+	r.add("redis-server", newRedisSide(redistest.Start(t).Client(nil)))
+	_, err := r.run(150*time.Millisecond, replay([]diffStep{
+		{do: "policy", policy: Policy{WindowFailures: 5}.WithDefaults()},
+		{do: "force", override: Override{State: StateOpen}}, {do: "clear"},
+		{do: "acquire", permit: 1},
+		{do: "lose"},
+		{do: "force", override: Override{State: StateOpen, For: time.Second}},
+		{do: "wait", wait: time.Second},
+		{do: "report", permit: 1, result: Result{Outcome: Failure}, twice: true},
+	}))
+	require.NoError(t, err)
+}
+
 // A test of equality shows nothing if it finds no difference where there is one.
 func TestADifferenceInTheRulesIsFound(t *testing.T) {
 	server := redistest.Start(t)

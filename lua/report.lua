@@ -93,6 +93,7 @@ local function settle_probe()
 end
 
 local made = advance()
+if made then first_time() end -- it has had its effect, whatever generation a second one finds
 if made or c.override ~= '' or generation ~= c.generation then return answer(made) end
 if c.state == 'closed' then
   if outcome == 'ignored' then return answer(nil) end
