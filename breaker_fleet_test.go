@@ -143,8 +143,8 @@ func TestARuleMetSettleAfterAllWereAskedOpensAtOnce(t *testing.T) {
 	}
 }
 
-// They are asked twice a second at the most, and who was not asked is waited
-// for from when the rule is met.
+// Of a run they are asked once a minute at the most, and who was not asked is
+// waited for from when the rule is met.
 func TestAStreakThatNobodyWasAskedOfSettlesFromWhenItIsMet(t *testing.T) {
 	redisBubble(t, func(t *testing.T, join join) {
 		a, b, _, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 4})

@@ -12,9 +12,8 @@ import (
 // push listens to what other processes announce, so that a view is good until
 // somebody says otherwise. The scripts publish on one channel of the prefix,
 // and only what others must know at once: a change of state, of an override or
-// of who probes; and, at most twice a second for a circuit, that who had a
-// success should say so, since several processes' failures meet a rule or soon
-// may.
+// of who probes; and, as often as Circuit.ask says, that who had a success
+// should say so, since several processes' failures meet a rule or soon may.
 //
 // It is an aid and nothing depends on it. A server that refuses to subscribe,
 // and a connection that drops, leave every view MaxStaleness old at the most, as

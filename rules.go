@@ -138,12 +138,20 @@ func (c *Circuit) beginToSettle(m *Moment, p *Policy, cause string) *Transition 
 	return nil
 }
 
-// ask has the processes tell of their successes, once for a run of failures and
-// twice a second at the most.
+// ask has the processes tell of their successes: where a rule is met by cause,
+// twice a second at the most; and where there are two failures in a row within
+// half a second, once a minute, since circuits of which a few calls fail have
+// such runs all the time. Where failures are rarer, it is not worth the asking.
 func (c *Circuit) ask(p *Policy, now int64, cause string) {
-	rate := cause != "" && cause != CauseConsecutiveFailures
-	run := p.ConsecutiveFailures > 0 && c.Streak >= min(p.ConsecutiveFailures, 2) && !c.asked(now)
-	if since := now - c.AskedAt; (rate || run) && (since >= 500 || since < 0) { // or the clock went back
+	since := now - c.AskedAt
+	if since < 0 { // the clock went back
+		since = now
+	}
+	due := since >= 500 && !(cause == CauseConsecutiveFailures && c.asked(now))
+	if cause == "" {
+		due = p.ConsecutiveFailures > 0 && c.Streak >= 2 && now-c.StreakSince <= 500 && since >= 60_000
+	}
+	if due {
 		c.AskedAt = now
 	}
 }

@@ -38,8 +38,8 @@ type RedisConfig struct {
 
 	// Settle is how long processes that had successes have to say so before a
 	// rule opens the circuit that several processes' reports met together. They
-	// are asked at the second failure of a run, where the policy counts runs; a
-	// rate settles from when it is met. A rule that one process's failures meet
+	// are asked once a minute at the second failure of a run that is fast, where
+	// the policy counts runs, and else when a rule is met. A rule that one process's failures meet
 	// alone opens at once. Default 150ms; negative: every rule opens at once, as
 	// it may where a single process uses the store.
 	//

@@ -22,10 +22,15 @@ local function answer(made, settles_in)
 end
 
 local function ask(cause)
-  local rate = cause and cause ~= 'consecutive_failures'
-  local run = p.consecutive > 0 and c.streak >= math.min(p.consecutive, 2) and not asked(now)
   local since = now - c.asked_at
-  if (rate or run) and (since >= 500 or since < 0) then set('asked_at', now) end
+  if since < 0 then since = now end
+  local due
+  if not cause then
+    due = p.consecutive > 0 and c.streak >= 2 and now - c.streak_since <= 500 and since >= 60000
+  else
+    due = since >= 500 and not (cause == 'consecutive_failures' and asked(now))
+  end
+  if due then set('asked_at', now) end
 end
 
 local function begin_to_settle(cause)
