@@ -1,7 +1,7 @@
 # Everything here runs in every module of the repository.
 MODULES     := $(sort $(dir $(shell find . -name go.mod -not -path './.git/*')))
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-TESTFLAGS   ?= -race -shuffle=on -timeout 20m
+TESTFLAGS   ?= -race -shuffle=on -vet=all -timeout 20m
 BENCHFLAGS  ?= -bench . -benchtime 300ms -count 6
 
 # Each module is built by its own go.mod, as its users build it.
@@ -16,17 +16,16 @@ each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$mod
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Prometheus takes minutes to build with the race detector, for tests that have
-# one goroutine.
-test: ## Run all tests (real-server tests need redis-server on the PATH)
+# Prometheus and SQLite take minutes to build with the race detector, for tests
+# that have one goroutine, or are of a store that is tested with others, too.
+test: ## Run go vet and all tests (real-server tests need redis-server on the PATH)
 	@set -e; for module in $(MODULES); do \
-		flags="$(TESTFLAGS)"; case $$module in */internal/rules/) flags="$${flags#-race }";; esac; \
+		flags="$(TESTFLAGS)"; case $$module in */internal/rules/ | */sql-store/) flags="$${flags#-race }";; esac; \
 		echo "== $$module: go test $$flags ./..."; (cd $$module && go test $$flags ./...); done
 	go test -run 'TestFleet|DecidesAsTheModelDoes' -timeout 20m . # which are too large for the race detector
 
-lint: ## Check formatting, go vet and staticcheck
+lint: ## Check formatting and staticcheck (go vet runs with the tests)
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }
-	$(call each,go vet ./...)
 	$(call each,$(STATICCHECK) ./...)
 
 fmt: ## Format all Go files
