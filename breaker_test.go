@@ -300,3 +300,26 @@ func TestRule08NoMoreThanMaxProbesRunInTheWholeFleet(t *testing.T) {
 		assert.Equal(t, breaker.StateClosed, stateOf(t, processes[2], "k"), "the dead probers' results change nothing")
 	})
 }
+
+// Nor is one lost where nothing is measured, and a healthy circuit has a way of
+// its own through Execute.
+func TestRule04APanicInAHealthyCircuitThatNobodyObservesIsAFailure(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panic":  func() { panic("boom") },
+		"Goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			memoryBubble(t, func(t *testing.T, join join) {
+				b := join(under(breaker.Policy{ConsecutiveFailures: 2}))
+				executeN(t, b, "k", 1, nil) // it is known, and healthy
+				for range 2 {
+					inGoroutine(func() {
+						defer func() { _ = recover() }()
+						_ = b.Execute(bg, "k", func(context.Context) error { end(); return nil })
+					})
+				}
+				requireRejected(t, execute(b, "k", nil), breaker.ErrOpen)
+			})
+		})
+	}
+}
