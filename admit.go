@@ -13,9 +13,6 @@ import (
 // admit asks for leave to make a call.
 func (c *call) admit(ctx context.Context) (err error) {
 	b := c.b
-	if c.policy, err = b.policyOf(c.key); err != nil {
-		return err
-	}
 	c.dead = ctx.Err() != nil
 	if b.memory != nil {
 		err = c.acquireFrom(b.memory)
@@ -34,6 +31,15 @@ func (c *call) admit(ctx context.Context) (err error) {
 	return err
 }
 
+// lookUp finds the policy of a key and, in a MemoryStore, its circuit if it has
+// one.
+func (b *Breaker) lookUp(key string) (p *Policy, e *memoryCircuit, err error) {
+	if p, err = b.policyOf(key); err == nil && b.memory != nil {
+		e = b.memory.circuits.get(key)
+	}
+	return p, e, err
+}
+
 func (b *Breaker) policyOf(key string) (*Policy, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -43,9 +49,9 @@ func (b *Breaker) policyOf(key string) (*Policy, error) {
 
 // acquireFrom asks a MemoryStore, whose steps neither block nor fail.
 func (c *call) acquireFrom(m *MemoryStore) (err error) {
-	if c.entry = m.circuits.get(c.key); c.entry != nil {
-		if word := c.entry.healthy.Load(); word != 0 {
-			c.permit.Generation = word - 1
+	if c.entry != nil {
+		if generation, ok := c.entry.admits(); ok {
+			c.permit.Generation = generation
 			return nil
 		}
 		if _, rejected := c.entry.rejection(m, c.key); rejected != nil {

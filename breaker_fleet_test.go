@@ -143,6 +143,28 @@ func TestARuleMetSettleAfterAllWereAskedOpensAtOnce(t *testing.T) {
 	}
 }
 
+// Where failures are rare, asking early would spare hardly a call: nobody is
+// asked before the rule is met.
+func TestNobodyIsAskedEarlyOfARunWhoseFailuresAreRare(t *testing.T) {
+	for _, c := range []struct {
+		apart time.Duration
+		path  []string // once a third failure came
+	}{{500 * time.Millisecond, []string{"closed>open"}}, {501 * time.Millisecond, nil}} {
+		t.Run(c.apart.String(), func(t *testing.T) {
+			redisBubble(t, func(t *testing.T, join join) {
+				a, b, _, heardB := pair(join, breaker.Policy{ConsecutiveFailures: 3})
+				executeN(t, a, "k", 1, errDown)
+				time.Sleep(c.apart)
+				executeN(t, a, "k", 1, errDown)
+				time.Sleep(settle)
+				executeN(t, b, "k", 1, errDown)
+				synctest.Wait()
+				assert.Equal(t, c.path, heardB.path())
+			})
+		})
+	}
+}
+
 // Of a run they are asked once a minute at the most, and who was not asked is
 // waited for from when the rule is met.
 func TestAStreakThatNobodyWasAskedOfSettlesFromWhenItIsMet(t *testing.T) {

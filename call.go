@@ -24,15 +24,21 @@ func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Conte
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	p, e, err := b.lookUp(key)
+	if err != nil {
+		return err
+	}
 	// The way of nearly every call on a MemoryStore: the circuit is healthy, and
 	// nothing is measured. It is safe since one atomic load says so, before the
 	// call and after it: whatever changes the circuit in between, or at the same
 	// time, is as if it had come just after.
-	if e, p, generation := b.healthy(key); e != nil {
-		return b.runHealthy(ctx, key, p, e, generation, fn)
+	if e != nil && !b.timed && p.CallTimeout <= 0 && !p.rates() {
+		if generation, ok := e.admits(); ok {
+			return b.runHealthy(ctx, key, p, e, generation, fn)
+		}
 	}
-	c := call{b: b, key: key}
-	err := c.admit(ctx)
+	c := call{b: b, key: key, policy: p, entry: e}
+	err = c.admit(ctx)
 	if err == nil {
 		return c.run(ctx, fn)
 	}
@@ -92,8 +98,12 @@ func (b *Breaker) Allow(ctx context.Context, key string) (*Call, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c := call{b: b, key: key}
-	err := c.admit(ctx)
+	p, e, err := b.lookUp(key)
+	if err != nil {
+		return nil, err
+	}
+	c := call{b: b, key: key, policy: p, entry: e}
+	err = c.admit(ctx)
 	if errors.Is(err, ErrStore) && b.cfg.Fallback != nil {
 		err = c.withoutStore(err)
 	}
@@ -131,11 +141,11 @@ type call struct {
 	key    string
 	policy *Policy
 	permit Permit
-	ledger *ledger // what a RedisStore remembers of the circuit; nil: another store's
-	entry  *memoryCircuit
-	local  *MemoryStore // whose permit it is, if FailLocal took over
-	free   bool         // it has no permit, and nothing is counted
-	dead   bool         // its context was done before it began
+	ledger *ledger        // what a RedisStore remembers of the circuit; nil: another store's
+	entry  *memoryCircuit // what a MemoryStore has of it; nil: nothing yet, or another store's
+	local  *MemoryStore   // whose permit it is, if FailLocal took over
+	free   bool           // it has no permit, and nothing is counted
+	dead   bool           // its context was done before it began
 	timed  bool
 	began  time.Time
 	cancel context.CancelFunc
@@ -160,33 +170,13 @@ func (c *call) run(ctx context.Context, fn func(context.Context) error) (err err
 	return err
 }
 
-// healthy returns the circuit of key, its policy and its generation, if it is a
-// healthy one of a MemoryStore whose calls have neither a deadline nor a length.
-func (b *Breaker) healthy(key string) (*memoryCircuit, *Policy, uint64) {
-	if b.memory == nil || b.timed {
-		return nil, nil, 0
-	}
-	p, err := b.policyOf(key)
-	if err != nil || p.CallTimeout > 0 || p.rates() {
-		return nil, nil, 0
-	}
-	e := b.memory.circuits.get(key)
-	if e == nil {
-		return nil, nil, 0
-	}
-	word := e.healthy.Load()
-	if word == 0 {
-		return nil, nil, 0
-	}
-	return e, p, word - 1
-}
-
-// runHealthy is run for such a circuit. Most calls need no more to be kept of
-// them than this.
+// runHealthy is run for a healthy circuit of a MemoryStore whose calls have
+// neither a deadline nor a length. Most calls need no more to be kept of them
+// than this.
 func (b *Breaker) runHealthy(ctx context.Context, key string, p *Policy, e *memoryCircuit, generation uint64, fn func(context.Context) error) (err error) {
 	dead, returned := ctx.Err() != nil, false
 	defer func() {
-		if returned && err == nil && e.healthy.Load() == generation+1 {
+		if returned && err == nil && e.still(generation) {
 			return
 		}
 		c := call{b: b, key: key, policy: p, entry: e, permit: Permit{Generation: generation}, dead: dead}

@@ -85,15 +85,25 @@ func (e *memoryCircuit) rejection(s *MemoryStore, key string) (uint64, *Rejected
 // unmoved reports whether a success changes nothing: the circuit is as healthy
 // as it was when the permit was given.
 func (e *memoryCircuit) unmoved(p *Policy, pm *Permit) bool {
-	return !p.rates() && e.healthy.Load() == pm.Generation+1
+	return !p.rates() && e.still(pm.Generation)
 }
+
+// admits returns the generation of a healthy circuit; ok is false if it has to
+// be asked.
+func (e *memoryCircuit) admits() (generation uint64, ok bool) {
+	word := e.healthy.Load()
+	return word - 1, word != 0
+}
+
+// still reports whether the circuit is as healthy as it was in that generation.
+func (e *memoryCircuit) still(generation uint64) bool { return e.healthy.Load() == generation+1 }
 
 // count counts a success under a rate, if the circuit is as healthy as it was
 // in that generation: then it changes nothing else.
 func (e *memoryCircuit) count(s *MemoryStore, p *Policy, generation uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.healthy.Load() != generation+1 {
+	if !e.still(generation) {
 		return false
 	}
 	if e.circuit == nil {
