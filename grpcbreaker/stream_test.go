@@ -133,7 +133,7 @@ func TestACallerThatHangsUpIsIgnored(t *testing.T) {
 	forever := func(out pb.TestService_StreamingOutputCallServer) error {
 		_ = out.Send(&pb.StreamingOutputCallResponse{})
 		<-out.Context().Done()
-		return status.Error(codes.Unavailable, "gone")
+		return gone(out.Context())
 	}
 	t.Run("while it reads", func(t *testing.T) {
 		inBubble(t, func(t *testing.T) {

@@ -90,12 +90,22 @@ func TestAnAnswerEndsARunOfFailuresAndACancelDoesNot(t *testing.T) {
 	})
 }
 
+// gone is the answer of a server whose caller has gone. A deadline strikes the
+// server and the caller at the same time, and either may be heard first: then
+// both say the same.
+func gone(ctx context.Context) error {
+	if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return status.Error(codes.Unavailable, "gone")
+}
+
 func TestACallThatItsCallerCancelsIsIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := newBreaker(t, breaker.Config{})
 		s := &server{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 			<-ctx.Done()
-			return nil, status.Error(codes.Unavailable, "gone")
+			return nil, gone(ctx)
 		}}
 		c := dial(t, s, b)
 		for range 10 {
