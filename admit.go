@@ -64,29 +64,39 @@ func (c *call) acquireFrom(m *MemoryStore) (err error) {
 	return err
 }
 
-// acquire asks the store in bounded steps, unless the view of the circuit has
-// the answer.
+// acquire takes leave from the view of the circuit, or asks the store for it.
 func (c *call) acquire(ctx context.Context) error {
 	b := c.b
-	if b.redis == nil {
-		return c.decide(ctx, b.cfg.StoreTimeout, b.store.Acquire)
-	}
-	c.ledger = b.redis.ledger(c.key)
-	// While the store fails, what is done without it is Config.OnStoreError's
-	// to say, not a view's that can't be refreshed.
-	if !b.outage.down.Load() {
-		if rejected, ok := b.redis.viewed(c.key, c.ledger, &c.permit); rejected != nil {
-			return rejected
-		} else if ok {
-			return nil
+	if b.redis != nil {
+		c.ledger = b.redis.ledger(c.key)
+		// While the store fails, what is done without it is Config.OnStoreError's
+		// to say, not a view's that can't be refreshed.
+		if !b.outage.down.Load() {
+			if rejected, ok := b.redis.viewed(c.key, c.ledger, &c.permit); rejected != nil {
+				return rejected
+			} else if ok {
+				return nil
+			}
 		}
 	}
 	began := time.Now()
+	err := c.ask(ctx, began)
+	c.asked = time.Since(began)
+	return err
+}
+
+// ask asks the store in bounded steps, all of which end StoreTimeout after they
+// began.
+func (c *call) ask(ctx context.Context, began time.Time) error {
+	b, limit := c.b, c.b.cfg.StoreTimeout
+	if b.redis == nil {
+		return c.decide(ctx, limit, b.store.Acquire)
+	}
 	if done, err := c.read(ctx); done {
 		return err
 	}
 	p, l := c.policy, c.ledger
-	return c.decide(ctx, b.cfg.StoreTimeout-time.Since(began), func(ctx context.Context, key string, _ Policy) (Permit, error) {
+	return c.decide(ctx, limit-time.Since(began), func(ctx context.Context, key string, _ Policy) (Permit, error) {
 		return b.redis.decide(ctx, key, p, l, &b.background)
 	})
 }

@@ -48,8 +48,10 @@ type Config struct {
 	// time it is called; any later time it returns an ErrConfig.
 	Fallback func(ctx context.Context, key string, run func(context.Context) error, storeErr error) error
 
-	// StoreTimeout is the most that one step of the store may add to a call,
-	// of which there are at most two. Default 100ms.
+	// StoreTimeout is the most that the store may add to a call, asking before
+	// it and reporting after it together, and the time after which a step of
+	// the store has failed. A report that is not done by then goes on without
+	// its caller. Default 100ms.
 	StoreTimeout time.Duration
 
 	// Logger gets store outages, unless the Observer of NewLogObserver is there

@@ -181,6 +181,70 @@ func TestAStoreThatHangsOnTheReportCostsStoreTimeout(t *testing.T) {
 	})
 }
 
+// A slowStore takes its time for every step of a call.
+type slowStore struct {
+	*breaker.MemoryStore
+	acquire, report time.Duration
+}
+
+func (s *slowStore) Acquire(ctx context.Context, key string, p breaker.Policy) (breaker.Permit, error) {
+	time.Sleep(s.acquire)
+	return s.MemoryStore.Acquire(ctx, key, p)
+}
+
+func (s *slowStore) Report(ctx context.Context, key string, p breaker.Policy, pm breaker.Permit, r breaker.Result) (*breaker.Transition, error) {
+	time.Sleep(s.report)
+	return s.MemoryStore.Report(ctx, key, p, pm, r)
+}
+
+// A call asks before fn and reports after it, and both together add no more to
+// it than StoreTimeout. What is then still to be reported is not lost.
+func TestAskingAndReportingTogetherCostStoreTimeoutAtMost(t *testing.T) {
+	for name, c := range map[string]struct{ acquire, report, costs time.Duration }{
+		"both are quick":         {10, 20, 30},
+		"both just fit":          {50, 50, 100},
+		"the report does not":    {60, 70, 100},
+		"asking takes it all":    {100 - 1, 80, 100},
+		"each takes nearly all":  {99, 99, 100},
+		"only reporting is slow": {0, 99, 99},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var h hearing
+				store := &slowStore{breaker.NewMemoryStore(breaker.MemoryConfig{}), c.acquire * time.Millisecond, c.report * time.Millisecond}
+				b := newBreaker(t, store, breaker.Config{Policy: breaker.Policy{ConsecutiveFailures: 2}, Observer: &h})
+				for range 2 {
+					spent := took(func() {
+						assert.Equal(t, errDown, b.Execute(bg, "k", func(context.Context) error {
+							time.Sleep(time.Second)
+							return errDown
+						}))
+					})
+					assert.Equal(t, time.Second+c.costs*time.Millisecond, spent)
+				}
+				time.Sleep(time.Second)
+				assert.Equal(t, breaker.StateOpen, snapshotOf(t, b, "k").State, "both failures were reported")
+				degraded, _, _ := h.outages()
+				assert.Zero(t, degraded, "a step that takes less than StoreTimeout is no outage")
+			})
+		})
+	}
+}
+
+// Close waits for a report that its call did not wait for.
+func TestCloseWaitsForAReportThatItsCallLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{breaker.NewMemoryStore(breaker.MemoryConfig{}), 90 * time.Millisecond, 90 * time.Millisecond}
+		b, err := breaker.New(store, breaker.Config{Policy: breaker.Policy{ConsecutiveFailures: 1}})
+		require.NoError(t, err)
+		assert.Equal(t, 100*time.Millisecond, took(func() { _ = execute(b, "k", errDown) }))
+		assert.Equal(t, 80*time.Millisecond, took(func() { require.NoError(t, b.Close()) }))
+		got, err := store.Snapshot(bg, "k", breaker.Policy{})
+		require.NoError(t, err)
+		assert.Equal(t, breaker.StateOpen, got.State)
+	})
+}
+
 func TestACallersDeadlineEndsTheStoreStep(t *testing.T) {
 	for name, cfg := range everyOutagePolicy() {
 		t.Run(name, func(t *testing.T) {

@@ -146,6 +146,7 @@ type call struct {
 	local  *MemoryStore   // whose permit it is, if FailLocal took over
 	free   bool           // it has no permit, and nothing is counted
 	dead   bool           // its context was done before it began
+	asked  time.Duration  // how long it waited for the store's leave
 	timed  bool
 	began  time.Time
 	cancel context.CancelFunc
@@ -251,7 +252,7 @@ func (c *call) settle(ctx context.Context, v Verdict, elapsed time.Duration, err
 	case c.ledger != nil && !c.b.redis.mustTell(c.key, c.policy, &c.permit, &r):
 		// This process remembers it, and that is enough.
 	default:
-		c.b.report(ctx, c.key, c.policy, c.permit, r)
+		c.b.report(ctx, c.key, c.policy, c.permit, r, c.asked)
 	}
 }
 
@@ -311,14 +312,36 @@ func (c *call) reportTo(m *MemoryStore, r Result) {
 	c.b.notes.end(ticket)
 }
 
-// report reports to the store in a bounded step that the caller's end does not
-// cut short. What the store makes of it is not the caller's concern.
-func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, r Result) {
+// report reports to the store. What the store makes of it is not the caller's
+// concern, who waits no longer than what asking left of StoreTimeout: from
+// then on the report goes on by itself.
+func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, r Result, asked time.Duration) {
+	ctx = withInstance(context.WithoutCancel(ctx), b.cfg.Instance)
+	if asked == 0 {
+		b.deliver(ctx, key, p, pm, r)
+		return
+	}
+	left := time.NewTimer(b.cfg.StoreTimeout - asked)
+	defer left.Stop()
+	delivered, ticket := make(chan struct{}), b.notes.beginStep()
+	go func() {
+		defer b.notes.endStep(ticket)
+		defer close(delivered)
+		b.deliver(ctx, key, p, pm, r)
+	}()
+	select {
+	case <-delivered:
+	case <-left.C:
+	}
+}
+
+// deliver reports to the store in a bounded step.
+func (b *Breaker) deliver(ctx context.Context, key string, p *Policy, pm Permit, r Result) {
 	tell := b.store.Report
 	if b.redis != nil {
 		tell = b.redis.tell
 	}
-	err := b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
+	err := b.outage.ask(ctx, step{
 		op: "report", key: key, limit: b.cfg.StoreTimeout, inline: b.inline,
 		do: func(ctx context.Context) error {
 			return b.noting(ctx, func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
