@@ -108,7 +108,7 @@ var faults = []fault{
 		return w
 	}},
 	{name: "another tenant's script runs for 1.5 s, answered BUSY", start: func(t *testing.T) world {
-		w, srv, _ := single(t, "--busy-reply-threshold", "100")
+		w, srv, _ := single(t, "--lua-time-limit", "100")
 		w.begin, w.end = busy(srv)
 		return w
 	}},

@@ -48,8 +48,7 @@ func StartClusterOf(t testing.TB, masters int, timeout time.Duration) *Cluster {
 	}
 	for _, s := range c.Nodes() {
 		host, port, _ := net.SplitHostPort(s.Addr)
-		// The client's ClusterMeet knows no port of the bus that is not the usual one.
-		must(t, first.Do(ctx, "cluster", "meet", host, port, s.bus).Err())
+		must(t, first.ClusterMeet(ctx, host, port).Err())
 	}
 	awaitNodes(t, c.Nodes(), fmt.Sprintf("cluster_known_nodes:%d", 2*masters))
 	for i, s := range c.Replicas {
@@ -123,9 +122,7 @@ func (c *Cluster) OwnerOf(key string) int {
 
 func startNode(t testing.TB, args []string) *Server {
 	t.Helper()
-	_, bus, _ := net.SplitHostPort(freeAddr(t))
-	s := &Server{t: t, bus: bus, args: append([]string{"--cluster-enabled", "yes", "--cluster-port", bus}, args...)}
-	return start(t, s)
+	return start(t, &Server{t: t, node: true, args: append([]string{"--cluster-enabled", "yes"}, args...)})
 }
 
 func (s *Server) nodeID(t testing.TB) string {

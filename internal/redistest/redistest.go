@@ -22,7 +22,7 @@ type Server struct {
 	t    testing.TB
 	conf string // a file of settings, for a Sentinel; empty: none
 	args []string
-	bus  string // the port on which the nodes of a Cluster speak
+	node bool // of a Cluster
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 }
@@ -44,7 +44,9 @@ func start(t testing.TB, s *Server) *Server {
 		t.Skip("no redis-server on the PATH: a test on a real server is skipped")
 	}
 	for range 5 { // another process may take the port in between
-		s.Addr = freeAddr(t)
+		if s.Addr = freeAddr(t); s.node {
+			s.Addr = freeNodeAddr(t)
+		}
 		if s.launch() == nil {
 			t.Cleanup(s.Kill)
 			return s
@@ -173,4 +175,21 @@ func freeAddr(t testing.TB) string {
 	}
 	defer l.Close()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+}
+
+// freeNodeAddr is freeAddr for a node of a Cluster: before Redis 7, the port on
+// which nodes speak with each other can't be chosen, it is 10,000 above.
+func freeNodeAddr(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		addr := freeAddr(t)
+		_, port, _ := net.SplitHostPort(addr)
+		n, _ := strconv.Atoi(port)
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n+10000))); err == nil {
+			_ = l.Close()
+			return addr
+		}
+	}
+	t.Fatal("redistest: no port is free with that of its bus")
+	return ""
 }
