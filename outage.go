@@ -41,7 +41,8 @@ var (
 // the store is left alone for a while that doubles from minRest to maxRest;
 // then one caller at a time tries it, until one gets an answer.
 type outage struct {
-	notes *notifier
+	notes     *notifier
+	deadlines deadlines // of steps taken on the caller's own goroutine
 
 	// down is false while the store is well: then a call need look at nothing
 	// else. It is written under mu.
@@ -148,7 +149,11 @@ func (o *outage) ask(ctx context.Context, s step) error {
 			return do(ctx)
 		}
 	}
-	return s.run(ctx, o.notes, func(err error) { o.leave(trial, err) })
+	judge := func(err error) { o.leave(trial, err) }
+	if s.inline {
+		return s.runInline(ctx, o.notes, &o.deadlines, judge)
+	}
+	return s.run(ctx, o.notes, judge)
 }
 
 // run takes the step. It returns nil, the error of a ctx that ended meanwhile,
@@ -156,9 +161,6 @@ func (o *outage) ask(ctx context.Context, s step) error {
 // can't wait is no sign of a store that fails. Close waits for the step, and
 // for what undoes it.
 func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
-	if s.inline {
-		return s.runInline(ctx, n, judge)
-	}
 	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
 	done := make(chan error) // not buffered: do's end is taken, or it is late
@@ -211,16 +213,14 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	return nil
 }
 
-func (s *step) runInline(ctx context.Context, n *notifier, judge func(error)) error {
+// runInline takes the step on the caller's own goroutine.
+func (s *step) runInline(ctx context.Context, n *notifier, d *deadlines, judge func(error)) error {
 	defer n.endStep(n.beginStep())
-	if ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
-	bounded, cancel := context.WithTimeout(ctx, s.limit)
-	defer cancel()
+	bounded := d.begin(context.WithoutCancel(ctx), s.limit)
+	defer d.end(bounded)
 	err := errNotReturned // if the client ends the goroutine
 	defer func() { judge(err) }()
-	if err = s.guarded(bounded); err != nil && bounded.Err() != nil {
+	if err = s.guarded(bounded); err != nil && bounded.late() {
 		err = fmt.Errorf("%w: %v", errTooSlow, err)
 	}
 	if err != nil {

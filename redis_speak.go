@@ -42,7 +42,7 @@ func (s *RedisStore) speakUp(key string, l *ledger, later *background) {
 func (s *RedisStore) askLater(key string, p *Policy, l *ledger, generation uint64, later *background) {
 	later.after(0, job{op: "ask", key: key, do: func(ctx context.Context) (t *Transition, err error) {
 		defer clientPanicked(&err)
-		h, err := headOf(s.client.HMGet(ctx, l.keys[0], headFields...))
+		h, err := s.head(ctx, l.keys[0])
 		if err != nil || !l.mustClear(&h, generation) {
 			return nil, err
 		}

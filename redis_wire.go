@@ -205,12 +205,22 @@ type head struct {
 	leases     string
 }
 
-// headFields are read for a head: the scripts keep it in one field, since each
-// further one costs. The others tell a record that has lost its head, which the
-// script mends, from no record.
-var headFields = []string{"head", "state", "version"}
+// headCommand reads a head: the scripts keep it in one field, since each further
+// one costs. The others tell a record that has lost its head, which the script
+// mends, from no record. It is put together here since HMGet has an allocation
+// for each field.
+func headCommand(ctx context.Context, record string) *redis.SliceCmd {
+	return redis.NewSliceCmd(ctx, "hmget", record, "head", "state", "version")
+}
 
-// headOf reads the reply to an HMGET of headFields. A head is "run" or "ask",
+// head reads a circuit's head.
+func (s *RedisStore) head(ctx context.Context, record string) (head, error) {
+	cmd := headCommand(ctx, record)
+	_ = s.client.Process(ctx, cmd) // headOf finds its error in cmd
+	return headOf(cmd)
+}
+
+// headOf reads the reply to a headCommand. A head is "run" or "ask",
 // the generation, when the streak began and the leases, with blanks between.
 func headOf(cmd *redis.SliceCmd) (head, error) {
 	fields, err := cmd.Result()
@@ -218,7 +228,7 @@ func headOf(cmd *redis.SliceCmd) (head, error) {
 		return head{}, recordError(err)
 	}
 	f := textsOf(fields)
-	if len(f) != len(headFields) {
+	if len(f) != 3 {
 		return head{}, garbled("acquire", f)
 	}
 	h := parseHead(f[0])

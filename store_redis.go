@@ -156,7 +156,7 @@ func (s *RedisStore) Acquire(ctx context.Context, key string, p Policy) (Permit,
 func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger, later *background) (pm Permit, ok bool, err error) {
 	defer clientPanicked(&err)
 	sent, epoch := s.now(), l.epoch()
-	h, err := headOf(s.client.HMGet(ctx, l.keys[0], headFields...))
+	h, err := s.head(ctx, l.keys[0])
 	if err != nil {
 		return Permit{}, false, err
 	}

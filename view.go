@@ -357,7 +357,8 @@ func (vs *views) refresh(ctx context.Context, due []dueView, later *background) 
 			s.say(d.key, later)
 		}
 		epochs[i] = d.ledger.epoch()
-		replies[i] = pipe.HMGet(ctx, d.ledger.keys[0], headFields...)
+		replies[i] = headCommand(ctx, d.ledger.keys[0])
+		_ = pipe.Process(ctx, replies[i]) // which can't fail before Exec
 	}
 	if _, err = pipe.Exec(ctx); err != nil {
 		err = recordError(err)
