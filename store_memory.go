@@ -293,7 +293,7 @@ func (s *MemoryStore) steer(ctx context.Context, key string, p *Policy, do func(
 // Keys implements Lister: every circuit called or steered, healthy or not.
 func (s *MemoryStore) Keys(context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		s.circuits.entries.Range(func(key string, _ *memoryCircuit) bool { return yield(key, nil) })
+		s.circuits.keys(func(key string) bool { return yield(key, nil) })
 	}
 }
 

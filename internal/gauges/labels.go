@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
-
-	"github.com/puzpuzpuz/xsync/v4"
 )
 
 // Other is the label of all keys that have none of their own.
@@ -22,7 +20,7 @@ type Labels[T any] struct {
 	value func(label string) T
 	other *T
 	full  atomic.Bool // no key gets a label now
-	byKey *xsync.Map[string, *labelled[T]]
+	byKey sync.Map    // *labelled[T] by key
 
 	mu     sync.Mutex
 	owners map[string]string // whose each label is
@@ -39,15 +37,15 @@ func NewLabels[T any](max int, value func(label string) T) *Labels[T] {
 	other := value(Other)
 	return &Labels[T]{
 		max: max, value: value, other: &other,
-		byKey: xsync.NewMap[string, *labelled[T]](), owners: map[string]string{Other: ""},
+		owners: map[string]string{Other: ""},
 	}
 }
 
 // Use returns the value of key's label, or that of Other. It is lock-free for
 // a key that has a label, and for all others once none is left.
 func (l *Labels[T]) Use(key string) *T {
-	e, ok := l.byKey.Load(key)
-	if !ok {
+	e := l.find(key)
+	if e == nil {
 		if l.full.Load() {
 			return l.other
 		}
@@ -64,8 +62,8 @@ func (l *Labels[T]) Use(key string) *T {
 // Label returns key's label, and whether it is its own. A key without one gets
 // it if there is room.
 func (l *Labels[T]) Label(key string) (label string, own bool) {
-	e, ok := l.byKey.Load(key)
-	if !ok {
+	e := l.find(key)
+	if e == nil {
 		e = l.add(key)
 	}
 	if e == nil {
@@ -76,30 +74,40 @@ func (l *Labels[T]) Label(key string) (label string, own bool) {
 
 // Keys returns the keys that have a label.
 func (l *Labels[T]) Keys() (keys []string) {
-	l.byKey.Range(func(key string, _ *labelled[T]) bool {
-		keys = append(keys, key)
+	l.byKey.Range(func(key, _ any) bool {
+		keys = append(keys, key.(string))
 		return true
 	})
 	return keys
 }
+
+// find returns nil for a key without a label.
+func (l *Labels[T]) find(key string) *labelled[T] {
+	e, _ := l.byKey.Load(key)
+	found, _ := e.(*labelled[T])
+	return found
+}
+
+// noRoom requires l.mu.
+func (l *Labels[T]) noRoom() bool { return len(l.owners)-1 >= l.max } // Other is an owner, too
 
 // add returns nil where there is no room, or where another key, or Other, has
 // the label.
 func (l *Labels[T]) add(key string) *labelled[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e, ok := l.byKey.Load(key); ok {
+	if e := l.find(key); e != nil {
 		return e
 	}
 	label := labelOf(key)
-	if _, taken := l.owners[label]; taken || l.byKey.Size() >= l.max {
-		l.full.Store(l.byKey.Size() >= l.max)
+	if _, taken := l.owners[label]; taken || l.noRoom() {
+		l.full.Store(l.noRoom())
 		return nil
 	}
 	e := &labelled[T]{label: label, value: l.value(label)}
 	l.owners[label] = key
 	l.byKey.Store(key, e)
-	l.full.Store(l.byKey.Size() >= l.max)
+	l.full.Store(l.noRoom())
 	return e
 }
 
@@ -108,7 +116,8 @@ func (l *Labels[T]) add(key string) *labelled[T] {
 func (l *Labels[T]) Drop(gone func(key string) bool, removed func(label string)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.byKey.Range(func(key string, e *labelled[T]) bool {
+	l.byKey.Range(func(k, v any) bool {
+		key, e := k.(string), v.(*labelled[T])
 		if used := e.used.Swap(false); used || !gone(key) {
 			return true
 		}
@@ -117,7 +126,7 @@ func (l *Labels[T]) Drop(gone func(key string) bool, removed func(label string))
 		removed(e.label)
 		return true
 	})
-	l.full.Store(l.byKey.Size() >= l.max)
+	l.full.Store(l.noRoom())
 }
 
 // labelOf writes a key as valid UTF-8 that is not empty.
