@@ -2,7 +2,8 @@
 MODULES     := $(sort $(dir $(shell find . -name go.mod -not -path './.git/*')))
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS   ?= -race -shuffle=on -vet=all -timeout 20m
-BENCHFLAGS  ?= -bench . -benchtime 300ms -count 6
+BENCHFLAGS  ?= -bench . -benchtime 200ms
+BENCHPASSES ?= 9
 
 # Each module is built by its own go.mod, as its users build it.
 export GOWORK := off
@@ -38,7 +39,7 @@ verify: ## Check that the modules in the cache are those of each go.sum
 	$(call each,go mod verify)
 
 bench: ## Measure this machine, peers included, and write docs/benchmarks.md
-	cd bench && go test -run '^$$' $(BENCHFLAGS) . | tee /dev/stderr | \
+	cd bench && for pass in $$(seq $(BENCHPASSES)); do go test -run '^$$' $(BENCHFLAGS) .; done | tee /dev/stderr | \
 		go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
 
 fleet: ## Measure a fleet on a real server and write docs/fleet.md (five minutes)

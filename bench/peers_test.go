@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -165,17 +166,45 @@ func runs(b *testing.B, call caller) {
 }
 
 // BenchmarkParallel is BenchmarkClosed from every processor at once.
-func BenchmarkParallel(b *testing.B) {
-	each(b, peers, succeed, func(b *testing.B, call caller) {
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if err := call(); err != nil {
-					b.Error(err)
-					return
-				}
+func BenchmarkParallel(b *testing.B) { each(b, peers, succeed, runsOnAll) }
+
+func runsOnAll(b *testing.B, call caller) {
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := call(); err != nil {
+				b.Error(err)
+				return
 			}
-		})
+		}
 	})
+}
+
+// BenchmarkCores is what further processors add: to calls of one circuit, and
+// to work of about that length that shares nothing, which is all that the
+// machine can give.
+func BenchmarkCores(b *testing.B) {
+	runsOnOne := func(b *testing.B, call caller) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		runsOnAll(b, call)
+	}
+	for _, p := range []peer{peers[0], {"nothing-shared", func(testing.TB, caller) caller { return alone }}} {
+		each(b, []peer{{p.name + "-one", p.make}}, succeed, runsOnOne)
+		each(b, []peer{{p.name + "-all", p.make}}, succeed, runsOnAll)
+	}
+}
+
+// alone computes something.
+func alone() error {
+	x := uint64(1)
+	for range 40 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	if x == 0 { // which it never is
+		return errDown
+	}
+	return nil
 }
 
 // BenchmarkOpen is a call that an open circuit rejects.

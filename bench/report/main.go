@@ -1,6 +1,6 @@
 // Command report writes the page and the plot of a run of the benchmarks.
 //
-//	go test -run '^$' -bench . -count 6 . | go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
+//	for pass in $(seq 9); do go test -run '^$' -bench . .; done | go run ./report -page ../docs/benchmarks.md -plot ../docs/img/benchmarks.svg
 package main
 
 import (
@@ -63,10 +63,10 @@ func write(file, text string, r *run) error {
 
 // A row is one benchmark: medians over its runs.
 type row struct {
-	Group, Name      string
-	Nanos, Allocs    float64
-	nanos            []float64
-	Low, High, Count float64
+	Group, Name   string
+	Nanos, Allocs float64
+	passes        []float64 // the time in each pass over all benchmarks
+	Low, High     float64
 }
 
 // A run is all that was measured together.
@@ -105,9 +105,7 @@ func read(in io.Reader) (*run, error) {
 		return nil, fmt.Errorf("no benchmark in the input")
 	}
 	for _, w := range r.rows {
-		slices.Sort(w.nanos)
-		w.Nanos, w.Low, w.High = median(w.nanos), w.nanos[0], w.nanos[len(w.nanos)-1]
-		w.Count = float64(len(w.nanos))
+		w.Nanos, w.Low, w.High = median(w.passes), slices.Min(w.passes), slices.Max(w.passes)
 	}
 	return r, nil
 }
@@ -124,7 +122,7 @@ func (r *run) add(result *benchfmt.Result) {
 		r.rows = append(r.rows, w)
 	}
 	if nanos, ok := result.Value("sec/op"); ok {
-		w.nanos = append(w.nanos, nanos*1e9)
+		w.passes = append(w.passes, nanos*1e9)
 	}
 	w.Allocs, _ = result.Value("allocs/op")
 }
@@ -151,12 +149,20 @@ func (r *run) Rows(group string) []*row {
 }
 
 // Ratio is how many times b's time a's is, as text.
-func (r *run) Ratio(group, a, b string) string {
-	x, y := r.find(group, a), r.find(group, b)
-	if x == nil || y == nil {
+func (r *run) Ratio(group, a, b string) string { return r.Across(group, a, group, b) }
+
+// Across is Ratio for rows of two groups: the median of their ratios in each
+// pass, since a machine may be faster in one pass than in the next.
+func (r *run) Across(groupA, a, groupB, b string) string {
+	x, y := r.find(groupA, a), r.find(groupB, b)
+	if x == nil || y == nil || len(x.passes) != len(y.passes) {
 		return "not measured"
 	}
-	return fmt.Sprintf("%.2f", x.Nanos/y.Nanos)
+	ratios := make([]float64, len(x.passes))
+	for i := range ratios {
+		ratios[i] = x.passes[i] / y.passes[i]
+	}
+	return fmt.Sprintf("%.2f", median(ratios))
 }
 
 // Judge marks a ratio that misses what is wanted of it: at most so much, or,
@@ -167,15 +173,6 @@ func (r *run) Judge(ratio string, wanted float64) string {
 		return ratio
 	}
 	return "**" + ratio + "**, missed"
-}
-
-// Across is Ratio for rows of two groups.
-func (r *run) Across(groupA, a, groupB, b string) string {
-	x, y := r.find(groupA, a), r.find(groupB, b)
-	if x == nil || y == nil {
-		return "not measured"
-	}
-	return fmt.Sprintf("%.2f", x.Nanos/y.Nanos)
 }
 
 // Time is a time as people write it.
@@ -196,7 +193,7 @@ func timeText(nanos float64) string {
 
 // Ours reports whether the row is of this project.
 func (w *row) Ours() bool {
-	return w.Name == "breaker" || w.Name == "strict" || w.Name == "failure" || strings.HasPrefix(w.Name, "view")
+	return w.Name == "breaker" || w.Name == "strict" || w.Name == "failure" || strings.HasPrefix(w.Name, "view") || strings.HasPrefix(w.Name, "breaker-")
 }
 
 // A Bar is a row as it is drawn.
@@ -256,8 +253,8 @@ func position(nanos float64) float64 {
 	return min(max((math.Log10(nanos)-0.7)/(6-0.7), 0), 1)
 }
 
-func median(sorted []float64) float64 {
-	n := len(sorted)
+func median(values []float64) float64 {
+	n, sorted := len(values), slices.Sorted(slices.Values(values))
 	if n == 0 {
 		return math.NaN()
 	}
