@@ -34,8 +34,9 @@ func (w *Window) add(p *Policy, at, now int64, by string, calls, failures, slow 
 	window := millis(p.Window)
 	b := Bucket{at - at%max(window/windowBuckets, 1), calls, failures, slow}
 	gone := func(b Bucket) bool { return b.Start <= now-window }
-	// Mostly a call is one more of the newest bucket, and the oldest stays.
-	if n := len(w.Buckets); n > 0 && w.Buckets[n-1].Start == b.Start && w.By == by && !gone(w.Buckets[0]) {
+	// Mostly a call is one more of the newest bucket, and all stay. All are looked
+	// at, since a clock that was set back leaves them out of order.
+	if n := len(w.Buckets); n > 0 && w.Buckets[n-1].Start == b.Start && w.By == by && !slices.ContainsFunc(w.Buckets, gone) {
 		w.Buckets[n-1].add(b)
 		return
 	}
