@@ -26,7 +26,7 @@ func StartSentinels(t testing.TB, timeout time.Duration) *Sentinels {
 	quick := []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}
 	s.Master = Start(t, quick...)
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
-	s.Replica = Start(t, append([]string{"--replicaof", host + " " + port}, quick...)...)
+	s.Replica = Start(t, append([]string{"--replicaof", host, port}, quick...)...)
 	eventually(t, "a replica in step", func() error { return linked(s.Replica) })
 	for range 3 {
 		conf := filepath.Join(t.TempDir(), "sentinel.conf")
