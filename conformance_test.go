@@ -42,8 +42,10 @@ var redisWays = []struct {
 
 // The scripts ask miniredis for its own TIME, which is the bubble's.
 func TestRedisStoreConformsOnMiniredis(t *testing.T) {
+	t.Parallel()
 	for _, way := range redisWays[:4] {
 		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, storetest.Config{
 				Around: synctest.Test,
 				New: func(t *testing.T) storetest.Harness {
@@ -65,6 +67,7 @@ func TestRedisStoreConformsOnMiniredis(t *testing.T) {
 // A real server's TIME can't be moved: its scripts ask a list that goes with
 // the bubble's time, as the clocks of the processes do.
 func TestRedisStoreConformsOnARealServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, way := range redisWays {
 		if way.name == "push" {

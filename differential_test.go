@@ -282,6 +282,7 @@ func diffSequences() int {
 }
 
 func TestRedisDecidesAsTheModelDoes(t *testing.T) {
+	t.Parallel()
 	var server *redistest.Server
 	if _, err := exec.LookPath("redis-server"); err == nil || os.Getenv("BREAKER_REQUIRE_REDIS") == "1" {
 		server = redistest.Start(t)
@@ -302,6 +303,7 @@ func TestRedisDecidesAsTheModelDoes(t *testing.T) {
 }
 
 func TestMemoryStoreDecidesAsTheModelDoes(t *testing.T) {
+	t.Parallel()
 	diffRun(t, diffSequences(), &diffRig{
 		test: t.Name(), names: []string{"model", "MemoryStore"}, sides: []diffSide{&plainSide{}, &memorySide{}}, plain: true,
 		play:  func(run func()) { synctest.Test(t, func(*testing.T) { run() }) },
@@ -346,6 +348,7 @@ func TestAResultThatEndsAnOverrideIsNotCountedWhenItArrivesAgain(t *testing.T) {
 
 // A test of equality shows nothing if it finds no difference where there is one.
 func TestADifferenceInTheRulesIsFound(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for name, edit := range map[string][2]string{
 		"a rate must be exceeded":            {"failures >= p.failure_rate", "failures > p.failure_rate"},

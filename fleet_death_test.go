@@ -79,6 +79,7 @@ func die(t *testing.T, processes int, every time.Duration, evenly bool, seed uin
 // good. How many these are is chance, in a fleet whose processes call when they
 // like.
 func TestFleetStopsCallingADependencyThatDies(t *testing.T) {
+	t.Parallel()
 	large(t)
 	const settle = 150 * time.Millisecond
 	after := map[string]time.Duration{"strict": settle, "view": settle + staleness, "push": settle}

@@ -21,6 +21,7 @@ import (
 // first call on, and one above it does at once. The long form is a hundred
 // windows of twice as many processes.
 func TestFleetRateIsNotThatOfWhoReportsFirst(t *testing.T) {
+	t.Parallel()
 	large(t)
 	fleets, processes, windows := 1, 100, 2
 	if *longFleet {

@@ -61,6 +61,7 @@ func TestChanceIsComputed(t *testing.T) {
 // all where such an observer hardly ever would. Few calls say little; those of
 // all workloads together say more.
 func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
+	t.Parallel()
 	large(t)
 	for _, failing := range []float64{0.01, 0.05, 0.20} {
 		for way, cfg := range fleetWays {
@@ -82,6 +83,7 @@ func TestFleetOpensAboutAsOftenAsOneObserverOfAllItsCalls(t *testing.T) {
 // Without settling the same fleet opens several times as often: the bounds
 // above do tell the two apart.
 func TestFleetThatDoesNotSettleOpensTooOften(t *testing.T) {
+	t.Parallel()
 	large(t)
 	w := fast
 	w.processes, w.workers, w.failing, w.calls = 20, 10, 0.20, 20_000

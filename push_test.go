@@ -165,6 +165,7 @@ func TestListenerThatGoesSilentFallsBackWithinASecond(t *testing.T) {
 }
 
 func TestServerThatRefusesToLetListenIsReadInstead(t *testing.T) {
+	t.Parallel()
 	inListening(t, func(t *testing.T, l *listening) {
 		l.w.set("subscribe", false)
 		l.calls(t, 10*time.Second)
@@ -183,6 +184,7 @@ func TestServerThatRefusesToLetListenIsReadInstead(t *testing.T) {
 // However many failures a circuit counts and however often a rule is met and
 // then was not, the fleet hears of it twice a second at the most.
 func TestFleetHearsNoStormOfAnnouncementsInAStormOfFailures(t *testing.T) {
+	t.Parallel()
 	large(t)
 	for name, failing := range map[string]float64{"all fail, none trips": 1, "half fail": 0.5} {
 		t.Run(name, func(t *testing.T) {

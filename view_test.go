@@ -232,6 +232,7 @@ func TestChangeByAnotherProcessIsSeenInTime(t *testing.T) {
 }
 
 func TestOwnChangesAreSeenAtOnce(t *testing.T) {
+	t.Parallel()
 	eachView(t, func(t *testing.T, w *wire, join join) {
 		b := join(breaker.Config{Policy: breaker.Policy{ConsecutiveFailures: 3, Cooldown: time.Hour}})
 		for range 100 {
@@ -316,6 +317,7 @@ func TestProbeIsNeverGrantedFromAView(t *testing.T) {
 }
 
 func TestFleetOfManyHealthyKeysSendsNothing(t *testing.T) {
+	t.Parallel()
 	large(t)
 	const keys, seconds = 10_000, 10
 	run := func(t *testing.T, w *wire, join join) map[string]int {
