@@ -39,6 +39,7 @@ type ran struct {
 func (c ctl) run(args ...string) ran {
 	c.t.Helper()
 	var out, errs bytes.Buffer
+	args = append([]string{}, args...) // with nil, the command would take the test's own
 	code := run(bg, args, terminal{strings.NewReader(c.in), &out, &errs, func(name string) string { return c.env[name] }})
 	return ran{code, out.String(), errs.String()}
 }
