@@ -10,11 +10,14 @@ import (
 // before, and to start and stop a timer for each costs a tenth of what the
 // command itself does. So one timer serves them all: it fires when the first of
 // those then under way would be late, and is set anew for the first that is left.
+//
+// The steps are kept in the order of their deadlines. Nearly always the next one
+// is the last: what a store that hangs costs must not grow with their square.
 type deadlines struct {
-	mu    sync.Mutex
-	steps map[*stepContext]struct{}
-	timer *time.Timer
-	due   time.Time // when the timer fires; zero: it does not
+	mu          sync.Mutex
+	first, last *stepContext // of those under way; nil: there are none
+	timer       *time.Timer
+	due         time.Time // when the timer fires; zero: it does not
 }
 
 // A stepContext ends at its deadline, or when the step is over.
@@ -23,6 +26,8 @@ type stepContext struct {
 	deadline        time.Time
 	done            chan struct{}
 	err             error // once done is closed
+
+	before, after *stepContext // under way; guarded by deadlines.mu
 }
 
 func (c *stepContext) Deadline() (time.Time, bool) { return c.deadline, true }
@@ -42,13 +47,11 @@ func (c *stepContext) late() bool { return !time.Now().Before(c.deadline) }
 
 // begin returns a context that ends after limit. It must be given to end.
 func (d *deadlines) begin(values context.Context, limit time.Duration) *stepContext {
-	c := &stepContext{Context: values, deadline: time.Now().Add(limit), done: make(chan struct{})}
+	c := &stepContext{Context: values, done: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.steps == nil {
-		d.steps = make(map[*stepContext]struct{})
-	}
-	d.steps[c] = struct{}{}
+	c.deadline = time.Now().Add(limit)
+	d.insert(c)
 	if d.due.IsZero() || c.deadline.Before(d.due) {
 		d.set(c.deadline)
 	}
@@ -67,15 +70,11 @@ func (d *deadlines) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.due = time.Time{}
-	for c := range d.steps {
-		if c.late() {
-			d.close(c, context.DeadlineExceeded)
-		} else if d.due.IsZero() || c.deadline.Before(d.due) {
-			d.due = c.deadline
-		}
+	for d.first != nil && d.first.late() {
+		d.close(d.first, context.DeadlineExceeded)
 	}
-	if !d.due.IsZero() {
-		d.set(d.due)
+	if d.first != nil {
+		d.set(d.first.deadline)
 	}
 }
 
@@ -89,10 +88,36 @@ func (d *deadlines) set(due time.Time) {
 	d.timer.Reset(time.Until(due))
 }
 
+// insert puts c after those that end before it. It requires d.mu.
+func (d *deadlines) insert(c *stepContext) {
+	before, after := d.last, (*stepContext)(nil)
+	for before != nil && c.deadline.Before(before.deadline) {
+		before, after = before.before, before
+	}
+	d.join(before, c)
+	d.join(c, after)
+}
+
+// join has one follow the other, either of which may be nil: the end. It
+// requires d.mu.
+func (d *deadlines) join(one, other *stepContext) {
+	if one == nil {
+		d.first = other
+	} else {
+		one.after = other
+	}
+	if other == nil {
+		d.last = one
+	} else {
+		other.before = one
+	}
+}
+
 // close requires d.mu. What is closed stays as it is.
 func (d *deadlines) close(c *stepContext, err error) {
-	if _, open := d.steps[c]; open {
-		delete(d.steps, c)
+	if c.err == nil {
+		d.join(c.before, c.after)
+		c.before, c.after = nil, nil
 		c.err = err
 		close(c.done)
 	}

@@ -2,11 +2,13 @@ package breaker
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Each ends at its own deadline, whatever the order of their deadlines and
@@ -45,7 +47,8 @@ func TestStepsOfOneTimerEndEachAtItsDeadline(t *testing.T) {
 			assert.Equal(t, limit, took)
 		}
 		assert.Len(t, ended, len(limits)+2)
-		assert.Empty(t, d.steps)
+		assert.Nil(t, d.first, "none is under way")
+		assert.Nil(t, d.last)
 		assert.Zero(t, d.due, "no timer is left")
 	})
 }
@@ -73,5 +76,46 @@ func TestAStepThatIsOverEndsItsContextForGood(t *testing.T) {
 		time.Sleep(time.Second)
 		d.end(late)
 		assert.Equal(t, context.DeadlineExceeded, late.Err())
+	})
+}
+
+// Many begin, are over and are late in any order.
+func TestStepsAreKeptInTheOrderOfTheirDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d deadlines
+		underWay := make(map[*stepContext]bool)
+		for range 2000 {
+			switch rand.N(4) {
+			case 0:
+				time.Sleep(rand.N(20 * time.Millisecond))
+				synctest.Wait()
+			case 1:
+				for c := range underWay {
+					d.end(c)
+					break
+				}
+			default:
+				underWay[d.begin(t.Context(), 1+rand.N(100*time.Millisecond))] = true
+			}
+			for c := range underWay {
+				if c.Err() == nil {
+					require.False(t, c.late())
+					continue
+				}
+				require.Equal(t, c.late(), c.Err() == context.DeadlineExceeded)
+				delete(underWay, c)
+			}
+			d.mu.Lock() // the timer may fire once more, with nothing to end
+			kept := 0
+			for c, before := d.first, (*stepContext)(nil); c != nil; c, before = c.after, c {
+				require.Same(t, before, c.before)
+				require.True(t, underWay[c])
+				require.True(t, before == nil || !c.deadline.Before(before.deadline))
+				require.False(t, d.due.After(c.deadline))
+				kept++
+			}
+			d.mu.Unlock()
+			require.Len(t, underWay, kept)
+		}
 	})
 }
