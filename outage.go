@@ -123,7 +123,7 @@ func (o *outage) fallbackStore() *MemoryStore {
 type step struct {
 	op, key string
 	limit   time.Duration
-	inline  bool // do ends within limit by itself: no goroutine, and a caller that leaves waits for it
+	inline  bool // do ends within limit by itself: no goroutine, and a caller whose ctx ends waits for it
 	do      func(context.Context) error
 
 	// prove, if set, is done first where the step is the trial of a store that
@@ -213,15 +213,20 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	return nil
 }
 
-// runInline takes the step on the caller's own goroutine.
+// runInline takes the step on the caller's own goroutine. It returns what run
+// does, but later where ctx ends meanwhile.
 func (s *step) runInline(ctx context.Context, n *notifier, d *deadlines, judge func(error)) error {
 	defer n.endStep(n.beginStep())
+	dead := ctx.Err() != nil // fn is to see for itself
 	bounded := d.begin(context.WithoutCancel(ctx), s.limit)
 	defer d.end(bounded)
 	err := errNotReturned // if the client ends the goroutine
 	defer func() { judge(err) }()
 	if err = s.guarded(bounded); err != nil && bounded.late() {
 		err = fmt.Errorf("%w: %v", errTooSlow, err)
+	}
+	if gone := ctx.Err(); gone != nil && !dead {
+		return gone
 	}
 	if err != nil {
 		return &StoreError{s.op, s.key, err}
