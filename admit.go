@@ -85,18 +85,22 @@ func (c *call) acquire(ctx context.Context) error {
 	return err
 }
 
-// ask asks the store in bounded steps, all of which end StoreTimeout after they
-// began.
+// ask asks the store in bounded steps. The caller waits for all of them together
+// no longer than StoreTimeout.
 func (c *call) ask(ctx context.Context, began time.Time) error {
-	b, limit := c.b, c.b.cfg.StoreTimeout
+	b := c.b
 	if b.redis == nil {
-		return c.decide(ctx, limit, b.store.Acquire)
-	}
-	if done, err := c.read(ctx); done {
-		return err
+		return c.decide(ctx, 0, b.store.Acquire)
 	}
 	p, l := c.policy, c.ledger
-	return c.decide(ctx, limit-time.Since(began), func(ctx context.Context, key string, _ Policy) (Permit, error) {
+	var spent time.Duration
+	if l.healthy() {
+		if done, err := c.read(ctx); done {
+			return err
+		}
+		spent = time.Since(began)
+	}
+	return c.decide(ctx, spent, func(ctx context.Context, key string, _ Policy) (Permit, error) {
 		return b.redis.decide(ctx, key, p, l, &b.background)
 	})
 }
@@ -106,9 +110,6 @@ func (c *call) ask(ctx context.Context, began time.Time) error {
 // store has to decide.
 func (c *call) read(ctx context.Context) (done bool, err error) {
 	b := c.b
-	if !c.ledger.healthy() {
-		return false, nil
-	}
 	deadline, ok := ctx.Deadline()
 	outstays := ok && time.Until(deadline) < b.cfg.StoreTimeout
 	var got struct { // apart from c, which a late step must not keep
@@ -139,15 +140,15 @@ func (b *Breaker) prove(ctx context.Context, key string) error {
 	return b.redis.prove(ctx, key)
 }
 
-// decide has the store decide in a bounded step.
-func (c *call) decide(ctx context.Context, limit time.Duration, acquire func(context.Context, string, Policy) (Permit, error)) error {
+// decide has the store decide in a bounded step, of whose time some is spent.
+func (c *call) decide(ctx context.Context, spent time.Duration, acquire func(context.Context, string, Policy) (Permit, error)) error {
 	b, key, p := c.b, c.key, c.policy
 	var got struct { // apart from c, which a late step must not keep
 		permit   Permit
 		rejected *RejectedError
 	}
 	err := b.outage.ask(withInstance(ctx, b.cfg.Instance), step{
-		op: "acquire", key: key, limit: limit,
+		op: "acquire", key: key, limit: b.cfg.StoreTimeout, spent: spent,
 		do: func(ctx context.Context) (err error) {
 			ticket := b.notes.begin()
 			defer func() { b.notes.end(ticket, got.permit.Transitions...) }()

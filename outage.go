@@ -123,7 +123,8 @@ func (o *outage) fallbackStore() *MemoryStore {
 type step struct {
 	op, key string
 	limit   time.Duration
-	inline  bool // do ends within limit by itself: no goroutine, and a caller whose ctx ends waits for it
+	spent   time.Duration // of limit, beforehand: its caller waits so much less, and it goes on alone
+	inline  bool          // do ends within limit by itself: no goroutine, and a caller whose ctx ends waits for it
 	do      func(context.Context) error
 
 	// prove, if set, is done first where the step is the trial of a store that
@@ -158,8 +159,8 @@ func (o *outage) ask(ctx context.Context, s step) error {
 
 // run takes the step. It returns nil, the error of a ctx that ended meanwhile,
 // or a *StoreError. judge is called once, with how the store did: a caller that
-// can't wait is no sign of a store that fails. Close waits for the step, and
-// for what undoes it.
+// can't wait any longer is no sign of a store that fails. Close waits for the
+// step, and for what undoes it.
 func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	began := n.beginStep()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limit)
@@ -183,22 +184,30 @@ func (s *step) run(ctx context.Context, n *notifier, judge func(error)) error {
 	if ctx.Err() != nil {
 		callerDone = nil // fn is to see for itself
 	}
-	wait := func(callerDone <-chan struct{}) (err error, answered bool) {
+	var tired <-chan time.Time
+	if s.spent > 0 {
+		timer := time.NewTimer(s.limit - s.spent)
+		defer timer.Stop()
+		tired = timer.C
+	}
+	wait := func(callerDone <-chan struct{}, tired <-chan time.Time) (err error, answered bool) {
 		select {
 		case err := <-done:
 			return err, true
 		case <-callerDone:
 			return ctx.Err(), false
+		case <-tired:
+			return &StoreError{s.op, s.key, errTooSlow}, false
 		case <-bounded.Done():
 			return errTooSlow, true
 		}
 	}
-	err, answered := wait(callerDone)
+	err, answered := wait(callerDone, tired)
 	if !answered {
 		waiting := n.beginStep()
 		go func() {
 			defer n.endStep(waiting)
-			late, _ := wait(nil)
+			late, _ := wait(nil, nil)
 			close(gone)
 			judge(late)
 			s.undo(late)
