@@ -312,42 +312,21 @@ func (c *call) reportTo(m *MemoryStore, r Result) {
 	c.b.notes.end(ticket)
 }
 
-// report reports to the store. What the store makes of it is not the caller's
-// concern, who waits no longer than what asking left of StoreTimeout: from
-// then on the report goes on by itself.
+// report reports to the store in a bounded step that the caller's end does not
+// cut short. What the store makes of it is not the caller's concern, who waits
+// no longer than what asking left of StoreTimeout.
 func (b *Breaker) report(ctx context.Context, key string, p *Policy, pm Permit, r Result, asked time.Duration) {
-	ctx = withInstance(context.WithoutCancel(ctx), b.cfg.Instance)
-	if asked == 0 {
-		b.deliver(ctx, key, p, pm, r)
-		return
-	}
-	left := time.NewTimer(b.cfg.StoreTimeout - asked)
-	defer left.Stop()
-	delivered, ticket := make(chan struct{}), b.notes.beginStep()
-	go func() {
-		defer b.notes.endStep(ticket)
-		defer close(delivered)
-		b.deliver(ctx, key, p, pm, r)
-	}()
-	select {
-	case <-delivered:
-	case <-left.C:
-	}
-}
-
-// deliver reports to the store in a bounded step.
-func (b *Breaker) deliver(ctx context.Context, key string, p *Policy, pm Permit, r Result) {
 	tell := b.store.Report
 	if b.redis != nil {
 		tell = b.redis.tell
 	}
-	err := b.outage.ask(ctx, step{
-		op: "report", key: key, limit: b.cfg.StoreTimeout, inline: b.inline,
+	err := b.outage.ask(withInstance(context.WithoutCancel(ctx), b.cfg.Instance), step{
+		op: "report", key: key, limit: b.cfg.StoreTimeout, spent: asked, inline: b.inline && asked == 0,
 		do: func(ctx context.Context) error {
 			return b.noting(ctx, func() (*Transition, error) { return tell(ctx, key, *p, pm, r) })
 		},
 	})
-	if err != nil && b.redis != nil {
+	if err != nil && b.redis != nil { // if only perhaps: it is said again, then
 		b.redis.ledger(key).untold()
 	}
 }
