@@ -28,13 +28,16 @@ func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Conte
 	if err != nil {
 		return err
 	}
-	// The way of nearly every call on a MemoryStore: the circuit is healthy, and
-	// nothing is measured. It is safe since one atomic load says so, before the
-	// call and after it: whatever changes the circuit in between, or at the same
-	// time, is as if it had come just after.
-	if e != nil && !b.timed && p.CallTimeout <= 0 && !p.rates() {
-		if generation, ok := e.admits(); ok {
+	// The ways of nearly every call on a MemoryStore: the circuit is healthy, and
+	// nothing is measured; or it is open, and nobody is told. They are safe since
+	// one atomic load says so, before the call and after it: whatever changes the
+	// circuit in between, or at the same time, is as if it had come just after.
+	if e != nil {
+		if generation, ok := e.admits(); ok && !b.timed && p.CallTimeout <= 0 && !p.rates() {
 			return b.runHealthy(ctx, key, p, e, generation, fn)
+		}
+		if _, rejected := e.rejection(b.memory, key); rejected != nil && !p.Shadow && b.cfg.Observer == nil {
+			return rejected
 		}
 	}
 	c := call{b: b, key: key, policy: p, entry: e}
