@@ -123,21 +123,13 @@ func (c *call) read(ctx context.Context) (done bool, err error) {
 			got.permit, got.done, err = b.redis.read(ctx, key, p, l, &b.background)
 			return err
 		},
-		prove: func(ctx context.Context) error { return b.prove(ctx, key) },
+		proven: true,
 	})
 	if err != nil {
 		return true, err
 	}
 	c.permit = got.permit
 	return got.done, nil
-}
-
-// prove shows that the server can write, if it is one.
-func (b *Breaker) prove(ctx context.Context, key string) error {
-	if b.redis == nil {
-		return nil
-	}
-	return b.redis.prove(ctx, key)
 }
 
 // decide has the store decide in a bounded step, of whose time some is spent.
@@ -159,7 +151,7 @@ func (c *call) decide(ctx context.Context, spent time.Duration, acquire func(con
 			}
 			return err
 		},
-		prove: func(ctx context.Context) error { return b.prove(ctx, key) },
+		proven: true,
 		late: func() {
 			if got.permit.Probe != "" { // nobody will make this probe
 				b.giveBack(key, p, got.permit)

@@ -116,6 +116,7 @@ func New(store Store, cfg Config) (*Breaker, error) {
 	b.policies.Store(ps)
 	b.memory, _ = store.(*MemoryStore)
 	if b.redis, _ = store.(*RedisStore); b.redis != nil {
+		b.outage.prove = b.redis.prove
 		b.inline = heedsContexts(b.redis.client)
 	}
 	if b.classifier == nil {

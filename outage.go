@@ -44,6 +44,11 @@ type outage struct {
 	notes     *notifier
 	deadlines deadlines // of steps taken on the caller's own goroutine
 
+	// prove, if set, shows that the server can write circuits such as that of
+	// key. It may read and be unable to write, full or read-only: a read that
+	// works must not end the outage.
+	prove func(ctx context.Context, key string) error
+
 	// down is false while the store is well: then a call need look at nothing
 	// else. It is written under mu.
 	down atomic.Bool
@@ -127,10 +132,7 @@ type step struct {
 	inline  bool          // do ends within limit by itself: no goroutine, and a caller whose ctx ends waits for it
 	do      func(context.Context) error
 
-	// prove, if set, is done first where the step is the trial of a store that
-	// failed. A server may read and be unable to write, full or read-only: a
-	// read that works must not end the outage.
-	prove func(context.Context) error
+	proven bool // where it is the trial of a store that failed, outage.prove is done first
 
 	// late, if set, undoes what do did after nobody waited for it any more.
 	late func()
@@ -142,9 +144,9 @@ func (o *outage) ask(ctx context.Context, s step) error {
 	if !ok {
 		return &StoreError{s.op, s.key, errResting}
 	}
-	if do := s.do; trial && s.prove != nil {
+	if do := s.do; trial && s.proven && o.prove != nil {
 		s.do = func(ctx context.Context) error {
-			if err := s.prove(ctx); err != nil {
+			if err := o.prove(ctx, s.key); err != nil {
 				return err
 			}
 			return do(ctx)

@@ -71,7 +71,7 @@ func (s *RedisStore) hear(ctx context.Context, key string, p *Policy, l *ledger,
 		return nil, err
 	}
 	if h := parseHead(reply[0]); reply[0] != "" {
-		s.see(l, key, p, later, sight{generation: h.generation, recorded: true, streak: h.streak, changed: true, epoch: epoch, view: h.view(sent)})
+		s.see(l, key, p, sent, later, sight{generation: h.generation, recorded: true, streak: h.streak, changed: true, epoch: epoch, view: h.view(sent)})
 	}
 	return s.transition(reply[1:], key, InstanceOf(ctx)), nil
 }

@@ -165,14 +165,14 @@ func (s *RedisStore) read(ctx context.Context, key string, p *Policy, l *ledger,
 		return Permit{}, false, nil
 	}
 	v := h.view(sent)
-	s.see(l, key, p, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: v})
+	s.see(l, key, p, sent, later, sight{generation: h.generation, recorded: h.recorded, epoch: epoch, view: v})
 	return Permit{Generation: h.generation, streak: h.streak, read: &v.read}, true, nil
 }
 
 // see takes in what a read or a decision showed, and keeps it as a view where
 // views are kept.
-func (s *RedisStore) see(l *ledger, key string, p *Policy, later *background, seen sight) {
-	if l.unnamed(s.now(), namesEvery) {
+func (s *RedisStore) see(l *ledger, key string, p *Policy, sent time.Time, later *background, seen sight) {
+	if l.unnamed(sent, namesEvery) {
 		s.say(key, later)
 	}
 	if v := seen.view; v != nil {
@@ -222,7 +222,7 @@ func (s *RedisStore) decide(ctx context.Context, key string, p *Policy, l *ledge
 	default:
 		return pm, garbled("acquire", reply)
 	}
-	s.see(l, key, p, later, sight{generation: v.generation, recorded: true, epoch: epoch, view: v,
+	s.see(l, key, p, sent, later, sight{generation: v.generation, recorded: true, epoch: epoch, view: v,
 		changed: len(pm.Transitions) > 0 || v.verdict == verdictProbe})
 	if rejected != nil {
 		return pm, rejected
@@ -295,7 +295,7 @@ func (s *RedisStore) tell(ctx context.Context, key string, p Policy, pm Permit, 
 		s.say(key, r.later)
 	}
 	h := parseHead(reply[2])
-	s.see(l, key, &p, r.later, sight{generation: h.generation, recorded: reply[1] != "none", streak: h.streak, changed: true, epoch: epoch, view: h.view(sent)})
+	s.see(l, key, &p, sent, r.later, sight{generation: h.generation, recorded: reply[1] != "none", streak: h.streak, changed: true, epoch: epoch, view: h.view(sent)})
 	return s.transition(reply[3:], key, r.Instance), nil
 }
 
