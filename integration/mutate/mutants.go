@@ -48,7 +48,7 @@ var mutants = []mutant{
 	{13, "a notice comes twice", "operate.go", "made = []Transition{*t}", "made = []Transition{*t, *t}", "TestRule13"},
 	{13, "who looks on notifies", "admit.go", "defer func() { b.notes.end(ticket, got.permit.Transitions...) }()", "defer func() {\n\t\t\tif got.rejected != nil {\n\t\t\t\tgot.permit.Transitions = append(got.permit.Transitions, Transition{Key: key, To: StateOpen})\n\t\t\t}\n\t\t\tb.notes.end(ticket, got.permit.Transitions...)\n\t\t}()", "TestRule13|TestTwentyProcesses"},
 	{13, "an observer's panic goes on", "observer.go", "if v := recover(); v != nil {", "if v := any(nil); v != nil {", "TestRule13|TestAPanicInOneObserver"},
-	{14, "an open circuit makes room", "store_memory.go", "c.visible() != StateClosed || c.Override != nil || s.now()", "s.now()", "TestRule14|TestManyNewNames"},
+	{14, "an open circuit makes room", "store_memory.go", "c.visible() != StateClosed || c.Override != nil || s.millis()", "s.millis()", "TestRule14|TestManyNewNames"},
 	{14, "the memory store grows", "table.go", "retire: retire, max: size}", "retire: retire, max: 2 * size}", "TestRule14|TestManyNewNames|TestTable"},
 	{14, "braces reach Redis", "redis_wire.go", `return strings.ReplaceAll(url.PathEscape(s), "%2F", "/")`, `return strings.ReplaceAll(strings.ReplaceAll(url.PathEscape(s), "%7D", "}"), "%2F", "/")`, "TestRule14|TestKeysOfACircuit|TestBothKeys"},
 	{15, "a timeout is not a deadline", "call.go", "if c.policy.CallTimeout > 0 {", "if false {", "TestRule15"},
