@@ -17,11 +17,11 @@ each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd $$mod
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Prometheus and SQLite take minutes to build with the race detector, for tests
-# that have one goroutine, or are of a store that is tested with others, too.
+# Prometheus takes minutes to build with the race detector, for tests that have
+# one goroutine; examples take one more, and use what is tested with it elsewhere.
 test: ## Run go vet and all tests (real-server tests need redis-server on the PATH)
 	@set -e; for module in $(MODULES); do \
-		flags="$(TESTFLAGS)"; case $$module in */internal/rules/ | */sql-store/) flags="$${flags#-race }";; esac; \
+		flags="$(TESTFLAGS)"; case $$module in */internal/rules/ | ./examples/*) flags="$${flags#-race }";; esac; \
 		echo "== $$module: go test $$flags ./..."; (cd $$module && go test $$flags ./...); done
 	go test -run 'TestFleet|DecidesAsTheModelDoes' -timeout 20m . # which are too large for the race detector
 
