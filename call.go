@@ -36,8 +36,10 @@ func (b *Breaker) Execute(ctx context.Context, key string, fn func(context.Conte
 		if generation, ok := e.admits(); ok && !b.timed && p.CallTimeout <= 0 && !p.rates() {
 			return b.runHealthy(ctx, key, p, e, generation, fn)
 		}
-		if _, rejected := e.rejection(b.memory, key); rejected != nil && !p.Shadow && b.cfg.Observer == nil {
-			return rejected
+		if !p.Shadow && b.cfg.Observer == nil {
+			if _, rejected := e.rejection(b.memory, key); rejected != nil {
+				return rejected
+			}
 		}
 	}
 	c := call{b: b, key: key, policy: p, entry: e}

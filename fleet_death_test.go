@@ -19,7 +19,7 @@ type death struct {
 	mu        sync.Mutex
 	dead      bool
 	succeeded time.Time     // the last time
-	calls     int           // made after it
+	calls     int           // made after the death
 	asks      int           // which of them Settle is counted from: the second, when the others are asked
 	asked     time.Time     // then
 	lasted    time.Duration // from then to the last call, if there are more than five

@@ -41,8 +41,7 @@ var (
 // the store is left alone for a while that doubles from minRest to maxRest;
 // then one caller at a time tries it, until one gets an answer.
 type outage struct {
-	notes     *notifier
-	deadlines deadlines // of steps taken on the caller's own goroutine
+	notes *notifier
 
 	// prove, if set, shows that the server can write circuits such as that of
 	// key. It may read and be unable to write, full or read-only: a read that
@@ -59,6 +58,10 @@ type outage struct {
 	next   time.Time // when the store may be tried again
 	trying bool
 	local  *MemoryStore // of FailLocal; nil: none needed yet
+
+	// deadlines are of steps taken on the caller's own goroutine. They come last:
+	// each such step writes them, and down is to be in another cache line.
+	deadlines deadlines
 }
 
 // enter reports whether the store may be asked, and whether that is a trial of

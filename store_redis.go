@@ -23,9 +23,9 @@ type RedisConfig struct {
 	// MaxStaleness is how old what a call acts on may be. A call on a circuit
 	// that was read less than that ago, and that is not due for a probe, costs
 	// no command; the circuit is read again ahead of time only while it is in
-	// use. What this process itself does to a circuit it sees at once.
-	// Default 100ms. Negative, or less than 5ms: strict, each call reads the
-	// circuit itself.
+	// use. What this process itself does to a circuit it sees as soon as the
+	// server has it. Default 100ms. Negative, or less than 5ms: strict, each call
+	// reads the circuit itself.
 	MaxStaleness time.Duration
 
 	// NoPush keeps the store from listening to what other processes announce.
@@ -39,9 +39,9 @@ type RedisConfig struct {
 	// Settle is how long processes that had successes have to say so before a
 	// rule opens the circuit that several processes' reports met together. They
 	// are asked once a minute at the second failure of a run that is fast, where
-	// the policy counts runs, and else when a rule is met. A rule that one process's failures meet
-	// alone opens at once. Default 150ms; negative: every rule opens at once, as
-	// it may where a single process uses the store.
+	// the policy counts runs, and else when a rule is met. A rule that one
+	// process's failures meet alone opens at once. Default 150ms; negative: every
+	// rule opens at once, as it may where a single process uses the store.
 	//
 	// The calls that begin in this time are made, also to a dependency that is
 	// dead.

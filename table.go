@@ -19,6 +19,8 @@ type table[E any] struct {
 	// says whether it did.
 	retire func(*E) bool
 
+	_ [cacheLine]byte // lookups read what is above, additions write what is below
+
 	mu    sync.Mutex // guards what follows, and every change of parts
 	max   int
 	count int

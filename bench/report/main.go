@@ -165,7 +165,16 @@ func (r *run) Across(groupA, a, groupB, b string) string {
 	return fmt.Sprintf("%.2f", median(ratios))
 }
 
-// Judge marks a ratio that misses what is wanted of it: at most so much, or,
+// Millis is the time of a row in milliseconds, as text.
+func (r *run) Millis(group, name string) string {
+	w := r.find(group, name)
+	if w == nil {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.2f", w.Nanos/1e6)
+}
+
+// Judge marks a figure that misses what is wanted of it: at most so much, or,
 // where that is negative, at least its amount.
 func (r *run) Judge(ratio string, wanted float64) string {
 	got, err := strconv.ParseFloat(ratio, 64)
